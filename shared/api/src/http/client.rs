@@ -4,7 +4,7 @@
 //! The client follows no redirects and uses no proxy. Callers set the timeout of a response.
 //!
 //! A server may close idle connections while Lambda freezes the instance, and a request on such a connection never gets
-//! a response. The client therefore drops connections after [`IDLE`]. It also measures the system clock, because the
+//! a response. The client therefore drops connections after [`IDLE`], also by the system clock, because the
 //! pool's monotonic clock may stop during a freeze.
 
 use crate::{
@@ -40,9 +40,9 @@ macro_rules! builder {
     }};
 }
 
-/// Creates a client with a separate connection pool. Opens connections at the first request.
+/// Creates a client with a new connection pool. Opens connections at the first request.
 ///
-/// A request with `Connection: close` gets a separate connection.
+/// A request with `Connection: close` gets a new connection, which is not reused.
 pub fn pooled_http_client() -> SharedHttpConnector {
     SharedHttpConnector::new(OnDemand::new(Clock::system()))
 }
@@ -124,7 +124,6 @@ fn with_user_agent(mut request: HttpRequest) -> HttpRequest {
     request
 }
 
-/// Builds a connector that keeps at most `max_idle` idle connections per host.
 fn build_connector(max_idle: usize) -> Connector {
     builder!(max_idle).build()
 }

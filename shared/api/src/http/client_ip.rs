@@ -81,7 +81,7 @@ pub enum ThrottleScope {
 }
 
 impl ThrottleScope {
-    /// Returns the scope of a request.
+    /// Returns the scope of the caller's IP address, or [`Self::Unknown`] without an address.
     pub fn for_request(extensions: &Extensions) -> Self {
         client_ip(extensions).map_or(Self::Unknown, Self::for_ip)
     }
@@ -103,7 +103,7 @@ impl ThrottleScope {
     }
 }
 
-/// Formats the scope as part of the counter's key.
+/// Formats the scope for the key of the scope's request counter.
 impl fmt::Display for ThrottleScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

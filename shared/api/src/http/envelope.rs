@@ -136,7 +136,7 @@ impl From<&ErrorKind> for ErrorBody {
     }
 }
 
-/// Returns the envelope without the slug, the message and the request id.
+/// Returns the envelope without the slug and the request id.
 fn error_body(kind: &ErrorKind) -> ErrorBody {
     match kind {
         ErrorKind::InvalidRequest(errors) => ErrorBody {

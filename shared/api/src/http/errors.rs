@@ -19,7 +19,7 @@ pub struct ErrorDescription {
 
 macro_rules! errors {
     ($($name:ident = $status:literal $slug:literal: $text:literal;)+) => {
-        /// All errors, by status.
+        /// All errors, in the order of the HTTP status codes.
         pub const ALL: &[ErrorDescription] = &[
             $(ErrorDescription { name: stringify!($name), status: $status, slug: $slug, text: $text },)+
         ];

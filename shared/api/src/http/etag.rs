@@ -10,7 +10,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
-/// A cacheable body with its `ETag`, computed once for many responses.
+/// A response body with a weak `ETag`, which the constructor computes once for all responses.
 #[derive(Clone, Debug)]
 pub struct Cacheable {
     content_type: &'static str,
@@ -19,7 +19,7 @@ pub struct Cacheable {
 }
 
 impl Cacheable {
-    /// Creates a response with this JSON.
+    /// Creates a response of the type `application/json`. Does not check that `body` is JSON.
     pub fn new(body: impl Into<Bytes>) -> Self {
         Self::text_response("application/json", body)
     }
@@ -38,7 +38,7 @@ impl Cacheable {
     /// Builds the response. Returns 304 without a body if the client has the current body.
     pub fn respond(self, request_headers: &HeaderMap, cache_control: &'static str) -> Response {
         let mut response = if matches_if_none_match(request_headers, &self.tag) {
-            // A 304 repeats the headers that the 200 would have for caches (RFC 9110 §15.4.5).
+            // A 304 has the same `Cache-Control` and `ETag` as the 200 (RFC 9110 §15.4.5).
             StatusCode::NOT_MODIFIED.into_response()
         } else {
             ([(header::CONTENT_TYPE, self.content_type)], Body::from(self.body)).into_response()

@@ -71,7 +71,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// Returns the challenge for `WWW-Authenticate` (RFC 9110 §11.6.1): for a 401, or a 403 for a missing permission.
+/// Returns the `WWW-Authenticate` challenge (RFC 9110 §11.6.1): for a 401, or a key without `read` or `pay`.
 fn authentication_scheme(kind: &ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::InvalidAgentKey | ErrorKind::InvalidAuthorizationHeader | ErrorKind::InvalidSession => {

@@ -1,4 +1,4 @@
-//! Parses and describes single values in request bodies.
+//! Types of single JSON values in request bodies: parsers and JSON schemas.
 
 use crate::{BodyPath, Member, Schemas, ValidationErrors};
 use purser_domain::{
@@ -14,7 +14,6 @@ use std::ops::RangeInclusive;
 const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
 /// A JSON Schema pattern for text without control characters and with at least one visible character.
 const VISIBLE_TEXT_PATTERN: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$";
-/// A JSON Schema pattern for the key of a label.
 const LABEL_KEY: &str = "^[a-z][a-z0-9_.-]{0,29}$";
 /// A JSON Schema pattern for a label's key or `key=value`.
 const LABEL_FILTER: &str = "^[a-z][a-z0-9_.-]{0,29}(=[^\\x00-\\x1f\\x7f-\\x9f]{1,60})?$";
@@ -25,7 +24,7 @@ pub const WEB: &str = "^https?://[A-Za-z0-9][A-Za-z0-9._~:/?#\\[\\]@!$&'()*+,;=%
 /// the log.
 const MAX_URL_BYTES: usize = 8_192;
 
-/// A single value of a body.
+/// A type of a single JSON value in request bodies.
 pub trait Field: Sized {
     /// Parses the value; the error describes a valid value.
     fn read(value: &Value) -> Result<Self, String>;
@@ -34,12 +33,12 @@ pub trait Field: Sized {
     fn schema() -> Value;
 }
 
-/// A single value that occurs in lists. The schema of a list element has a separate name in the OpenAPI document.
+/// A type of list elements in request bodies, which have a separate schema in the OpenAPI document.
 pub trait Listed: Field {
     /// The name of the list element's schema in the OpenAPI document.
     const NAME: &'static str;
 
-    /// Returns the fields that the schema of a list element has in addition to [`Field::schema`].
+    /// Returns the schema keywords of a list element in addition to [`Field::schema`], such as `description`.
     fn item_schema() -> Value;
 }
 
@@ -55,7 +54,7 @@ impl<T: Field> Member for T {
     }
 }
 
-/// `None` if any element is invalid.
+/// `read` reports the errors of all elements, and returns `None` if any element is invalid.
 impl<T: Listed> Member for Vec<T> {
     fn read(value: &Value, path: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self> {
         let Some(entries) = value.as_array() else {
@@ -78,7 +77,6 @@ impl<T: Listed> Member for Vec<T> {
     }
 }
 
-/// All labels of an agent.
 impl Member for Labels {
     fn read(value: &Value, path: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self> {
         Self::parse(value, &path.to_string())
@@ -102,7 +100,7 @@ impl Member for Labels {
     }
 }
 
-/// Declares a type, with parser and schema, for a value that only one body contains.
+/// Declares a newtype that implements `Field`, with a parser and a JSON schema.
 #[macro_export]
 macro_rules! field {
     ($(#[doc = $doc:literal])* $vis:vis struct $name:ident($inner:ty): $read:expr, $schema:expr $(,)?) => {
@@ -123,7 +121,7 @@ macro_rules! field {
     };
 }
 
-/// Implements [`Field`] for types that are parsed from a text: the parser, the error text, and the schema.
+/// Implements [`Field`] for JSON strings. A row has the type, the parser, the error message and the schema.
 macro_rules! texts {
     ($($type:ty: $read:expr, $form:expr, {$($schema:tt)*};)+) => {$(
         impl Field for $type {
@@ -301,7 +299,7 @@ fn amount_schema(min_units: u64) -> Value {
 
 /// Parses an integer in any JSON notation: `5.0` is 5 (JSON Schema Core §6.3).
 fn parse_whole_number(value: &Value) -> Option<u64> {
-    // The text of an `f64` without a fraction has only digits, so no float arithmetic is needed.
+    // Rust formats a whole non-negative `f64` with digits only, so no float arithmetic is needed.
     value.as_u64().or_else(|| match value.as_f64()?.to_string().as_str() {
         "-0" => Some(0),
         digits => digits.parse().ok(),
@@ -355,7 +353,7 @@ impl Field for DomainPattern {
     }
 }
 
-/// Implements [`Listed`] for element types: each schema's name and additional fields.
+/// Implements [`Listed`]. A row has the type, the schema's name and the additional schema keywords.
 macro_rules! listed {
     ($($type:ty as $name:literal: {$($entry:tt)*};)+) => {$(
         impl Listed for $type {

@@ -28,7 +28,7 @@ pub struct OperationDescription {
 }
 
 impl OperationDescription {
-    /// Adds an error to the responses of the operation.
+    /// Adds an error of the module `errors` to the responses of the operation.
     pub fn add_error<E: IntoResponses>(&mut self) {
         self.operation.responses.responses.extend(E::responses());
     }
@@ -90,8 +90,7 @@ pub trait Argument {
     fn describe(operation: &mut OperationDescription);
 }
 
-/// Implements [`Argument`] for handler arguments that read no described part of the request, so that they add nothing
-/// to the description.
+/// Implements [`Argument`] for handler arguments that add nothing to the OpenAPI description.
 macro_rules! undescribed {
     ($($name:ty),+) => {$(
         impl Argument for $name {
@@ -189,7 +188,6 @@ where
     (schemas, paths, router)
 }
 
-/// Adds the descriptions of the handler's arguments to an operation.
 pub(crate) fn describe_arguments<T: Arguments>(operation: Operation) -> OperationDescription {
     let mut description = OperationDescription {
         operation,

@@ -20,7 +20,7 @@ pub fn any_address_client_builder(program: &str) -> ClientBuilder {
         // A proxy would resolve host names itself, so the addresses of the hosts could not be checked.
         .no_proxy()
         .referer(false)
-        // Servers close idle connections while Lambda freezes the instance.
+        // Keeps no idle connections, because servers close connections while Lambda freezes the instance.
         .pool_max_idle_per_host(0)
 }
 
@@ -71,7 +71,7 @@ fn parse_authority(text: &str) -> Option<String> {
     let (_, port) = text.rsplit_once(':')?;
     port.parse::<u16>().ok()?;
     let url = Url::parse(&format!("http://{text}/")).ok()?;
-    // The comparison rejects a text that contains more than a host and a port.
+    // If `text` has more than a host and a port, such as a path, `text` differs from `read`.
     let read = normalized_authority(&url)?;
     (read.eq_ignore_ascii_case(text) && !text.contains('*')).then_some(read)
 }

@@ -317,7 +317,7 @@ pub enum ProviderProof {
     /// `payment_response_header` is required, as in production.
     Required,
     /// `provider_ok: true` may replace `payment_response_header`, for development on a local chain (`docs/spec.md` §7
-    /// rule 4). The chain is still checked.
+    /// rule 4). Purser still checks the transaction on chain.
     OrAssertion,
 }
 
@@ -334,7 +334,7 @@ impl CompleteRequest {
         {
             is_asserted = fields.remove("provider_ok") == Some(Value::Bool(true));
             if is_asserted && fields.get(HEADER).is_none_or(Value::is_null) {
-                // An empty payment response contains no transaction.
+                // Adds an empty payment response, which contains no transaction, so `tx_hash` is required.
                 fields.insert(HEADER.to_owned(), json!({}));
             }
         }
@@ -371,7 +371,7 @@ crate::field! {
     struct Requirement(()): |_| Ok(()), json!({"type": "object"})
 }
 
-/// The agent's data about the call: the target page, and fields with any name.
+/// The agent's additional data about the call: the page that the call fetches, and fields with any names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CallMetadata {
     target: Option<Target>,

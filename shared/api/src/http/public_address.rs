@@ -52,7 +52,6 @@ const NOT_PUBLIC_V6: &[(Ipv6Addr, u32)] = &[
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
 ];
 
-/// Returns whether an address is on the public internet.
 fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => !NOT_PUBLIC_V4.iter().any(|(range, bits)| {
@@ -72,7 +71,7 @@ fn is_public(ip: IpAddr) -> bool {
 /// Returns whether a function may call the URL. A host name is checked when it is resolved.
 pub fn may_be_public(url: &Url) -> bool {
     match url.host() {
-        // The only check of an IP address, which is never resolved. The URL parser has normalized all IPv4 notations.
+        // No resolver checks an IP address, so this is the check. The URL parser has normalized IPv4 texts.
         Some(Host::Ipv4(ip)) => is_public(ip.into()),
         Some(Host::Ipv6(ip)) => is_public(ip.into()),
         Some(Host::Domain(name)) => !is_localhost_name(name),

@@ -116,7 +116,6 @@ impl Query {
         }
     }
 
-    /// Adds a validation error for a parameter.
     pub(crate) fn add_error(&mut self, name: &str, message: impl Into<String>) {
         self.problems
             .push(ValidationError::at_path(format!("/{name}"), message));

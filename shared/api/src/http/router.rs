@@ -146,8 +146,8 @@ async fn buffer_body(request: Request, limit: usize) -> Result<Request> {
     Ok(Request::from_parts(parts, Body::from(bytes)))
 }
 
-/// Reads the rest of a rejected body for a short time. Closing a connection with unread bytes resets it, and the
-/// response may be lost.
+/// Reads the rest of a rejected body for at most two seconds. If the server closes a connection with unread
+/// bytes, TCP resets the connection, and the response may be lost.
 async fn discard_body(mut body: Body) {
     const LINGER: Duration = Duration::from_secs(2);
     let rest = async { while matches!(body.frame().await, Some(Ok(_))) {} };
@@ -190,7 +190,7 @@ fn panic_response(payload: &(dyn Any + Send)) -> String {
 
 /// Adds the common headers to a response, and the request id to the body of an error.
 fn add_headers_and_request_id(response: &mut Response, id: &RequestId, trace: &TraceId) {
-    // A router of pages may have replaced the failure (`Failure::into_page_response`).
+    // The response to a failure may be a page instead of JSON (`Failure::into_page_response`).
     let is_json = |headers: &HeaderMap| {
         headers
             .get(header::CONTENT_TYPE)
@@ -243,7 +243,6 @@ const FIXED_HEADERS: [(HeaderName, &str); 2] = [
     (header::STRICT_TRANSPORT_SECURITY, "max-age=31536000; includeSubDomains"),
 ];
 
-/// Serializes the error envelope with the request id.
 fn error_body_with_request_id(failure: &Failure, id: &RequestId) -> Option<Body> {
     let envelope = ErrorBody {
         request_id: Some(id.to_string()),

@@ -1,4 +1,4 @@
-//! Two parts of an audit row: the source of the request, and the reason for a rejection.
+//! Values for audit rows: the source of a request, and the reason for a rejection.
 
 use crate::{RequestId, client_ip, http::envelope::ErrorBody};
 use axum::http::{header, request::Parts};

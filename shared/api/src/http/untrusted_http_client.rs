@@ -17,9 +17,9 @@ const MAX_HEADERS: usize = 100;
 /// An HTTP client that calls untrusted servers.
 pub struct UntrustedHttpClient {
     allowed: AllowedHosts,
-    /// The client for untrusted hosts: public addresses with TLS.
+    /// The client for servers that are not in `allowed`: only HTTPS, and only public addresses.
     strict: Client,
-    /// The client for hosts that the deployment allows, with any address.
+    /// The client for servers in `allowed`, at any address.
     plain: Client,
     longest: Duration,
 }

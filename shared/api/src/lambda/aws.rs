@@ -22,7 +22,7 @@ use std::{net::IpAddr, time::Duration};
 /// AWS responds within milliseconds, so three attempts of one second are enough. The longest handler makes three calls
 /// in a row: nine of the function's fifteen seconds.
 pub(crate) fn aws_config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
-    // A missing region is an error in `env`, which stops the start of the function.
+    // If a variable is missing, `require_text` records an error in `env`, and the function does not start.
     let region = env.require_text("AWS_REGION");
     let [id, secret] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| env.require_text(name));
     let session = env.get("AWS_SESSION_TOKEN").map(str::to_owned);
@@ -81,7 +81,7 @@ pub(crate) fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// The endpoint of each service; `None` for the AWS endpoint.
+/// The configured endpoint of each AWS service; `None` for the default endpoint of AWS.
 #[derive(Debug)]
 struct Endpoints {
     dynamodb: Option<String>,

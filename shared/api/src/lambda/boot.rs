@@ -26,7 +26,7 @@ pub struct Boot {
     pub env: Env,
     /// The AWS configuration: region, credentials, endpoints and timeouts.
     pub aws: SdkConfig,
-    /// The HTTP client of the function.
+    /// The HTTP client for AWS and the blockchain node.
     pub http: SharedHttpConnector,
     /// The source of the current time.
     pub clock: Clock,
@@ -125,7 +125,7 @@ fn exit_code(result: Result<(), BootError>) -> ExitCode {
     }
 }
 
-/// Logs why a function can't start or continue. Every function calls this last.
+/// Logs why a function can't start or continue. Returns the exit code of a failure.
 pub fn log_fatal_error(error: &(dyn std::error::Error + 'static)) -> ExitCode {
     error!(cause = %Causes(error), "function.stopped");
     ExitCode::FAILURE
@@ -145,7 +145,7 @@ pub(crate) struct ColdStart {
 }
 
 impl ColdStart {
-    /// Records the start of the cold start and the name of the Lambda function, which is `local` outside Lambda.
+    /// Starts the measurement for the Lambda function, which has the name `local` outside Lambda.
     pub(crate) fn begin(env: &Env) -> Self {
         Self {
             function: env.get("AWS_LAMBDA_FUNCTION_NAME").unwrap_or("local").to_owned(),
@@ -153,7 +153,6 @@ impl ColdStart {
         }
     }
 
-    /// Logs the duration of the cold start.
     pub(crate) fn log_duration(self) {
         let boot_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         info!(function = self.function, boot_ms, "function.started");

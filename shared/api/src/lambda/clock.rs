@@ -9,7 +9,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// A source of the current time. Clones return the same time.
+/// A source of the current time. Clones share a shift or a fixed time.
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
 

@@ -168,7 +168,6 @@ pub struct CallerIds {
     pub trace_id: String,
 }
 
-/// Extracts the ids of the current request.
 impl<S: Sync> FromRequestParts<S> for CallerIds {
     type Rejection = Infallible;
 
@@ -182,7 +181,6 @@ impl<S: Sync> FromRequestParts<S> for CallerIds {
     }
 }
 
-/// A direct request with a version and the caller's ids.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DirectEvent<T> {
@@ -213,7 +211,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Direct<T> {
         let refused = |message: &str| Failure::from(Error::invalid(vec![ValidationError::at_path("", message)]));
         let own = request.extensions().get::<CallerIds>().cloned();
         let bytes: Bytes = request.extract().await.map_err(|_| refused("must arrive whole"))?;
-        // The parser's message may repeat parts of the request.
+        // Omits the parser's message, which may repeat parts of the request.
         let event: DirectEvent<T> = serde_json::from_slice(&bytes).map_err(|_| refused("must be a known request"))?;
         if event.version != VERSION {
             return Err(refused("must be of version 1"));
@@ -230,7 +228,6 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Direct<T> {
     }
 }
 
-/// The response to a direct request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DirectAnswer {
@@ -252,7 +249,7 @@ pub async fn handle_gateway_or_direct_event(routers: Routers, event: LambdaEvent
     handle_any_event(routers.gateway, event).await.to_json()
 }
 
-/// The field `version` of a direct request, which is a number in all versions.
+/// The field `version` of a direct request. All versions of direct requests are numbers.
 #[derive(Deserialize)]
 struct VersionedRequest {
     #[serde(rename = "version")]

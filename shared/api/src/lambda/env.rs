@@ -175,7 +175,7 @@ impl Env {
         }
     }
 
-    /// Records an error about a variable.
+    /// Records an error. `message` continues the variable's name, such as `must be a number`.
     pub fn add_error(&mut self, name: &str, message: &str) {
         self.problems.push(format!("`{name}` {message}"));
     }

@@ -50,7 +50,7 @@ fn deserialize_null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + 
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// A response in the gateway's format.
+/// A Lambda function's response to an HTTP API (payload format 2.0).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayResponse {
@@ -67,7 +67,7 @@ pub struct GatewayResponse {
 }
 
 impl GatewayResponse {
-    /// Serializes the response. In this crate, because the functions' own crates are optimized for size.
+    /// Serializes the response. Not in the functions' crates, which are optimized for size.
     pub fn to_json(&self) -> Box<RawValue> {
         // Numbers, strings and maps of strings can be serialized.
         to_raw_value(self).unwrap_or_default()
@@ -130,7 +130,7 @@ fn to_http_request(event: GatewayEvent) -> Request<Body> {
     request
 }
 
-/// Converts the headers. A value may contain any bytes.
+/// Converts the gateway's headers, whose values can be non-ASCII. Drops headers that are `null` or invalid.
 fn to_header_map(pairs: BTreeMap<String, Option<String>>) -> HeaderMap {
     let pair = |(name, value): (String, Option<String>)| {
         let name = HeaderName::from_bytes(name.as_bytes()).ok()?;

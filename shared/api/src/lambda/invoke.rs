@@ -25,7 +25,6 @@ pub struct PaymentsFunction(InvokedFunction);
 #[derive(Debug)]
 pub struct InternalFunction(InvokedFunction);
 
-/// A client that invokes another Lambda function.
 #[derive(Debug)]
 struct InvokedFunction {
     aws: SdkConfig,
@@ -33,11 +32,11 @@ struct InvokedFunction {
     client: OnceLock<Client>,
     /// The function's name or ARN.
     name: String,
-    /// What is requested from the function, for error messages and the log.
+    /// The operation in errors and in the log, such as "asking `payments`".
     asking: &'static str,
 }
 
-/// How often a request is sent. All attempts together take at most eleven of the caller's fifteen seconds.
+/// The maximum number of attempts. All attempts together take at most [`INVOKE_TIMEOUT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempts {
     /// Two attempts of five seconds each, for a request that is safe to repeat. The first may meet a cold start.
@@ -135,8 +134,8 @@ impl InvokedFunction {
         })
     }
 
-    /// Invokes the function and parses the response strictly. A temporary failure is `temporarily_unavailable`, any
-    /// other an internal error.
+    /// Invokes the function. Returns `temporarily_unavailable` for a temporary failure, and an internal error
+    /// for any other failure or for a response of an unexpected shape.
     async fn invoke<T: DeserializeOwned>(
         &self,
         caller: CallerIds,
@@ -203,7 +202,7 @@ impl InvokedFunction {
     }
 }
 
-/// The timeout of a request with one attempt. The caller has fifteen seconds in total.
+/// The timeout of a request with all attempts. The caller `people` has 29 seconds (`template.yaml`).
 const INVOKE_TIMEOUT: Duration = Duration::from_secs(11);
 
 /// The logged fields of an error envelope.

@@ -9,15 +9,15 @@ use aws_types::SdkConfig;
 use purser_domain::{DeliveryId, Duration, Event, NoticeChannel, NotificationPace, Result, UserId, WebhookId};
 use serde::{Deserialize, Serialize};
 
-/// The work of a queue message.
+/// A task in the queue of messages that the function `notices` sends to itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum NotificationWork {
-    /// Stores an event without an owner for all affected users, one shard of the users per message.
+    /// Stores an event that has no owner, for each affected user of one shard.
     Spread {
         /// The event to store.
         event: Event,
-        /// The shard of the users: one hexadecimal digit.
+        /// The shard: the first hexadecimal digit of the users' ids.
         part: char,
         /// The last user of the previous message about this shard; `None` for the first message.
         after: Option<UserId>,

@@ -11,7 +11,7 @@ use purser_domain::{
 };
 use serde::{Deserialize, Serialize};
 
-/// An operator action in a browser.
+/// A user's request for an operator action. The function `internal` checks that the user is an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BrowserAct {
@@ -49,7 +49,7 @@ pub enum OperatorAct {
         /// The reason, which the owners see.
         reason: String,
     },
-    /// Ends a freeze, or asks a second operator to end it.
+    /// Ends a freeze, or requests the end if a second operator must confirm.
     EndFreeze {
         /// The agents whose freeze ends.
         target: FreezeTarget,

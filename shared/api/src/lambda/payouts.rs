@@ -58,7 +58,7 @@ pub struct ReservedWithdrawal {
 pub enum WithdrawalResponse {
     /// The withdrawal address was set or removed.
     Done {},
-    /// The withdrawal is reserved.
+    /// The withdrawal is reserved, now or by an earlier request with the same idempotency key.
     Reserved(ReservedWithdrawal),
     /// The user has no agent with this id.
     NotFound {},

@@ -63,7 +63,7 @@ impl Secrets {
             if is_missing {
                 failed("does not exist")
             } else {
-                // Only the messages of the SDK's error, because the error can contain the whole response.
+                // Keeps only the SDK error's messages, because the error can contain the whole response.
                 failed(&Causes(&error).to_string())
             }
         })?;

@@ -22,7 +22,7 @@ pub struct SqsRecord {
     pub message_id: String,
     /// The handle with which the message's visibility timeout is changed.
     pub receipt_handle: String,
-    /// The text of the message.
+    /// The message as JSON, or the event bus's envelope.
     pub body: String,
     /// The ARN of the queue from which the message came.
     #[serde(rename = "eventSourceARN")]
@@ -96,7 +96,6 @@ impl SqsRecord {
     }
 }
 
-/// A client of one SQS queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     client: Client,
@@ -109,7 +108,6 @@ pub(crate) const MAX_DELAY_SECS: u32 = 900;
 const MAX_VISIBILITY_TIMEOUT_SECS: u64 = 43_200;
 
 impl Queue {
-    /// Creates a client for the queue at this URL.
     pub(crate) fn new(aws: &SdkConfig, url: impl Into<String>) -> Self {
         Self {
             client: Client::new(aws),

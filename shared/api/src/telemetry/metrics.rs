@@ -4,7 +4,7 @@
 //! A log line becomes a metric if its message is in the table `METRICS`, so code that logs does not depend on metrics.
 //! Ids are never dimensions, because every combination of dimension values is a billed metric.
 //!
-//! The lines have the level INFO or WARN, so a `LOG_LEVEL` above a line's level also drops the metrics.
+//! The lines have the level INFO, WARN or ERROR. A `LOG_LEVEL` above a line's level also drops the metrics.
 
 use crate::Clock;
 use serde::Serialize;
@@ -25,29 +25,28 @@ use tracing_subscriber::{
 /// The namespace of the metrics if `METRICS_NAMESPACE` is not set.
 pub(crate) const NAMESPACE: &str = "Purser";
 
-/// A metric, and the message of the log lines that the metric counts.
 #[derive(Clone, Copy, Debug)]
 struct Metric {
     /// The message of the log lines that the metric counts.
     event: &'static str,
     name: &'static str,
     count: Count,
-    /// Sets of dimensions, each a separate metric. The empty set counts all lines.
+    /// The dimension sets, which `CloudWatch` aggregates separately. The empty set aggregates all log lines.
     dimensions: &'static [&'static [Dimension]],
 }
 
-/// What a log line adds to a metric.
+/// The value that a log line reports for a metric.
 #[derive(Clone, Copy, Debug)]
 enum Count {
-    /// One for every log line.
+    /// 1 for every log line.
     Line,
-    /// One for every log line with this field.
+    /// 1 for every log line that has the named field.
     LineWith(&'static str),
-    /// The number in this field of the log line.
+    /// The number in the named field.
     Number(&'static str),
-    /// The number in this field of the log line, in milliseconds.
+    /// The number in the named field, in milliseconds.
     Milliseconds(&'static str),
-    /// The number in this field of the log line, in seconds.
+    /// The number in the named field, in seconds.
     Seconds(&'static str),
 }
 
@@ -133,7 +132,7 @@ const fn metric(
 }
 
 impl Metric {
-    /// Returns what the line adds to the metric; `None` if the line does not count.
+    /// Returns the value that the line reports; `None` if the line lacks the field or number in `count`.
     fn metric_value(&self, line: &Fields) -> Option<Value> {
         match self.count {
             Count::Line => Some(1.into()),
@@ -240,7 +239,7 @@ fn metric_document<'a>(message: &str, namespace: &'a str, line: &Fields) -> Opti
 
 /// Formats log events as JSON lines, with their metrics and spans.
 pub(crate) struct Lines {
-    /// Formats a line without the spans, whose fields are already JSON.
+    /// Formats a line without spans. `format_event` adds the current span, whose fields are already JSON.
     pub(crate) format: Format<Json>,
     pub(crate) namespace: String,
 }
@@ -276,7 +275,6 @@ where
 }
 
 impl Lines {
-    /// Returns a line's metric fields as a JSON object.
     fn metric_fields_json(&self, event: &Event<'_>) -> Option<String> {
         let mut message = Message::default();
         event.record(&mut message);
@@ -326,7 +324,6 @@ impl Visit for Fields {
     }
 }
 
-/// The message of a log event.
 #[derive(Default)]
 struct Message(String);
 

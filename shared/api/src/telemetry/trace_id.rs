@@ -25,7 +25,7 @@ impl TraceId {
         Self::parse_header(context.xray_trace_id.as_deref()?)
     }
 
-    /// Parses the root in a tracing header `Root=1-…;Parent=…;Sampled=…`, in any order.
+    /// Parses `Root` in a tracing header, which has the fields `Root=1-…;Parent=…;Sampled=…` in any order.
     fn parse_header(header: &str) -> Option<Self> {
         let root = header.split(';').find_map(|part| part.trim().strip_prefix("Root="))?;
         let (seconds, rest) = root.strip_prefix("1-")?.split_once('-')?;

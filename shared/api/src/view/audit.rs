@@ -118,7 +118,7 @@ fn audit_kind_schema() -> Schema {
     Schema::Object(kind.build())
 }
 
-/// Parses the filter of a query.
+/// Parses the filter from the query parameters `agent_id`, `kind`, `from`, `to` and `refused`.
 pub fn parse_audit_filter(query: &mut Query) -> AuditFilter {
     let (from, to) = parse_time_range(query);
     AuditFilter {
@@ -142,7 +142,7 @@ impl PartialSchema for DateOrTime {
             {"type": "string", "format": "date", "example": "2026-12-31"},
             {"type": "string", "format": "date-time"},
         ]});
-        // An invalid schema is missing from the document, so the test of the committed document fails.
+        // Without a valid schema, the OpenAPI document differs from the committed document, and a test fails.
         serde_json::from_value(schema).unwrap_or_default()
     }
 }
@@ -162,7 +162,7 @@ pub fn parse_time_range(query: &mut Query) -> (Option<Timestamp>, Option<Timesta
     (from, to)
 }
 
-/// Parses a time. A date stands for the start of the day in UTC plus `of_date`, which is a day for the end of a range.
+/// Parses a time or a date. A date is the start of the day in UTC plus `of_date` (`from`: 0, `to`: one day).
 fn parse_time(text: &str, of_date: Duration) -> Option<Timestamp> {
     if text.len() == "2026-11-21".len() {
         return Timestamp::parse(&format!("{text}T00:00:00Z")).map(|start| start.after(of_date));
