@@ -61,7 +61,7 @@ impl AuditLog {
         Ok(())
     }
 
-    /// Runs `work`. If `audit_record` returns a record for the error of `work`, stores the record first.
+    /// Runs `work` and returns the result. If `audit_record` returns a record for an error, the record is stored first.
     pub async fn audit_rejection<T>(
         &self,
         work: impl Future<Output = Result<T>>,
@@ -76,7 +76,7 @@ impl AuditLog {
         result
     }
 
-    /// Adds the audit rows of an observation that changes no other row, unless the rows exist.
+    /// Adds the audit rows of a finding, such as an unexplained transfer, unless the rows exist. Writes no other row.
     pub async fn add_audit_finding(&self, entry: &AuditEntry) -> Result<()> {
         let mut transaction = Transaction::new();
         transaction.add_audit_rows((), entry)?;

@@ -64,7 +64,8 @@ impl CatalogCache {
     }
 
     async fn fetch_newest(&self) -> Result<Arc<CatalogVersion>> {
-        // Reading the version first ensures that the next refresh reads newer services again.
+        // The version is read before the services. If a service changes in between, the next refresh therefore finds
+        // another version and reads the services again.
         let (version, summary) = tokio::join!(self.table.read_version(), self.read_probe_summary());
         let version = version?;
         match self.latest() {

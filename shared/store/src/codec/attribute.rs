@@ -166,7 +166,7 @@ impl Attribute for BTreeSet<UserId> {
     }
 }
 
-/// Encoded as bytes to keep the set small, because every decision reads it.
+/// Ids are stored as bytes, because every decision reads the set of frozen agents, which must stay small.
 impl Attribute for BTreeSet<AgentId> {
     fn write(&self) -> AttributeValue {
         let bytes = self.iter().map(|id| Blob::new(id.uuid().into_bytes()));

@@ -25,7 +25,7 @@ impl Corrupt {
     }
 }
 
-/// A stored item whose attributes can be read.
+/// A stored item, with the table's name for error messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row<'a> {
     table: &'a str,

@@ -66,7 +66,7 @@ keys! {
     withdrawal_key(agent: AgentId, key: &Fingerprint) = withdrawal_partition(agent), format!("K#{key}");
     /// The claim that assigns a wallet's address to an agent.
     wallet_claim(wallet: Address) = format!("ATTESTED#{wallet:#x}"), ONLY;
-    /// The claim that assigns an agent to a wallet.
+    /// The claim that binds an agent to the agent's only wallet.
     wallet_claim_by_agent(agent: AgentId) = format!("ATTESTED#{agent}"), ONLY;
     audit(actor: &Actor, id: AuditId) = audit_partition(actor), id.to_string();
     policy(agent: AgentId, service: ServiceId) = policy_partition(agent), service.to_string();
@@ -107,18 +107,15 @@ keys! {
     /// A version of a policy template. Version numbers are unique among all templates of a user.
     template(user: &UserId, version: u64) = user_partition(user), format!("TEMPLATE#{version:020}");
     grant_code(digest: &SecretDigest) = format!("{GRANT_CODES}{}", digest.to_hex()), ONLY;
-    /// A device's request for a grant.
     device_request(code: &UserCode) = format!("{DEVICE_REQUESTS}{}", code.as_str()), ONLY;
     /// The row with the generation of a grant's refresh token.
     grant(agent: AgentId, grant: KeyId) = format!("OG#{agent}"), grant.to_string();
     /// Each webhook occupies one of the owner's slots.
     webhook(user: &UserId, slot: u8) = webhooks::webhooks_partition(user), slot.to_string();
     webhook_secret(webhook: WebhookId, secret: WebhookSecretId) = format!("K#{webhook}"), secret.to_string();
-    /// The row that marks a webhook as removed.
     removed_webhook(webhook: WebhookId) = format!("G#{webhook}"), ONLY;
     failed_calls(webhook: WebhookId) = format!("G#{webhook}"), "FAILED";
     delivery(webhook: WebhookId, id: DeliveryId) = webhooks::deliveries_partition(webhook), id.to_string();
-    /// The row that marks a delivery as waiting for the next attempt.
     waiting_delivery(user: &UserId, id: DeliveryId) = webhooks::waiting_deliveries_partition(user), id.to_string();
     /// The row that schedules the next attempt of a delivery after a long pause.
     pause(user: &UserId, ends_at: Timestamp, id: DeliveryId) =
@@ -130,7 +127,6 @@ keys! {
     ended_channel(user: &UserId, channel: NoticeChannel) = notices::ended_channels_partition(user), channel.name();
     /// The row with the time from which the next message may be sent on a notification channel.
     notification_pace(user: &UserId, channel: NoticeChannel) = format!("F#{}#{user}", channel.name()), ONLY;
-    /// An event that waits to be sent on a notification channel.
     waiting_notification(user: &UserId, channel: NoticeChannel, key: &str) =
         notices::waiting_events_partition(user, channel), key;
     /// The row that marks an event as sent on a notification channel, or as not to be sent.
@@ -209,7 +205,8 @@ pub(crate) fn audit_partition(actor: &Actor) -> String {
     }
 }
 
-/// The partition of the audit rows that are copied to a user; `None` for actions of users and rules.
+/// The partition with the copies of audit rows for an affected user; `None` for actions of users, clients and rules,
+/// which get no copy.
 pub(crate) fn notification_partition(actor: &Actor, user: &UserId) -> Option<String> {
     match actor {
         Actor::Person { .. } | Actor::Rule { .. } | Actor::Client { .. } => None,
@@ -371,7 +368,7 @@ pub(crate) mod hold {
     use super::{SettlementId, Timestamp};
 
     pub(crate) const INDEX: &str = "hold";
-    /// The number of partitions in the index `hold`.
+    /// The number of partitions in the index `hold`: one for each hexadecimal digit.
     pub const PARTITIONS: u8 = 16;
 
     key_texts! {
@@ -455,7 +452,7 @@ pub(crate) mod owned {
         (first, approval_index_key(prefix, ApprovalId::from_uuid(previous), at))
     }
 
-    /// The prefix of a transfer offer's sort key. The `owner` of an offer is the user who may accept the agent.
+    /// The prefix of a transfer offer's sort key. The offer's attribute `owner` has the user who may accept the agent.
     pub(crate) const HANDOVERS: &str = "HO#";
 
     pub(crate) fn ownership_offer_key(agent: AgentId, offered_at: Timestamp) -> String {
@@ -558,9 +555,8 @@ pub(crate) mod webhooks {
     }
 
     key_texts! {
-        /// The partition of a user's deliveries that wait for their next attempt.
         waiting_deliveries_partition(user: &UserId) = format!("W#{user}");
-        /// A partition of the rows for long pauses between delivery attempts, one for each shard of users.
+        /// The partition of the rows for long pauses between delivery attempts of the users in `shard`.
         pauses_partition(shard: char) = format!("N#{shard}");
         deliveries_partition(webhook: WebhookId) = format!("D#{webhook}");
     }
@@ -580,7 +576,6 @@ pub(crate) mod notices {
 
     key_texts! {
         ended_channels_partition(user: &UserId) = format!("X#{user}");
-        /// The partition of the events that wait to be sent on a channel.
         waiting_events_partition(user: &UserId, channel: NoticeChannel) = format!("Q#{}#{user}", channel.name());
     }
 }
@@ -590,7 +585,7 @@ key_texts! {
     agent_key_use_key(agent: AgentId, key: KeyId) = format!("K#{agent}#{key}");
 /// The item in the throttle table with the leases of the open calls of one scope, for example of an agent key.
     call_leases_key(kind: ThrottleKind, scope: &str) = format!("{}#open#{scope}", kind.prefix());
-/// Counts a scope's stored responses. Only the function `mcp` may write items with this key prefix.
+/// The item that counts a scope's stored responses. Only the function `mcp` may write items with this key prefix.
     stored_responses_counter_key(scope: &str) = format!("MCP#kept#{scope}");
 /// The item in the throttle table with one chunk of a stored response.
     stored_response_chunk_key(scope: &str, slot: u8, chunk: usize) =
@@ -617,7 +612,7 @@ impl ThrottleKind {
     }
 }
 
-/// Counts the requests of a scope, for example of an agent key, in one minute.
+/// The partition key of the counter of a scope's requests in one minute. A scope is for example an agent key.
 pub(crate) fn throttle_key(kind: ThrottleKind, scope: &str, minute: u64) -> String {
     format!("{}#{scope}#{minute}", kind.prefix())
 }

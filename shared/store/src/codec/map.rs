@@ -126,7 +126,7 @@ fields! {
         "approval_exception" => ApprovalException(exception: part),
     }
 
-    // An exception of an earlier version waives nothing.
+    // An exception of an earlier version of this code lacks `waived` and `rules`, and so waives nothing.
     ApprovalException {
         services: "services" optional,
         operation: "op" optional,
@@ -183,7 +183,7 @@ pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe
     let response = read_optional_field(map, "since")?.map(|since| Answer { quote, since });
     let seen = match read_optional_field(map, "obstacle")? {
         Some(obstacle) => Err(obstacle),
-        // A probe without an obstacle has read the price, which the stored response contains.
+        // Without an obstacle, the probe has read the price, so the stored response contains the price.
         None => Ok(response.as_ref()?.quote.clone()),
     };
     let probe = Probe {
@@ -244,7 +244,8 @@ impl Fields for Vendor {
     }
 }
 
-/// A rolling window has a duration. Any other window has a name, and a calendar period also has a time zone.
+/// A rolling window has a duration. Any other period has a name, such as `lifetime`, and a calendar period also has a
+/// time zone.
 impl Fields for WindowPeriod {
     fn write_to(&self, draft: Draft) -> Draft {
         draft

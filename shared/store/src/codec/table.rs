@@ -24,7 +24,6 @@ pub(crate) fn put_request(db: &Client, table: &str, item: Item) -> PutItemFluent
     db.put_item().table_name(table).set_item(Some(item))
 }
 
-/// Stores an item, and replaces an existing item with the same key.
 pub(crate) async fn put_item(db: &Client, table: &str, item: Item, operation: &'static str) -> Result<()> {
     let output = put_request(db, table, item).send().await;
     output.map(|_| ()).map_err(store_error(operation))
@@ -56,7 +55,6 @@ pub(crate) async fn delete_item(db: &Client, table: &str, key: &Key, operation: 
 pub(crate) struct Query(QueryFluentBuilder);
 
 impl Query {
-    /// Creates a query of all items of a partition.
     pub(crate) fn new(db: &Client, table: &str, partition: impl AsRef<str>) -> Self {
         let query = db.query().table_name(table).key_condition_expression("pk = :pk");
         Self(query.expression_attribute_values(":pk", encode_text(partition.as_ref())))

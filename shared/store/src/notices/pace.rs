@@ -6,7 +6,7 @@ use crate::{
 };
 use purser_domain::{NoticeChannel, NotificationPace, Result, Timestamp, UserId};
 
-/// The lifetime of an unchanged rate limit, in seconds: longer than the lifetime of a waiting event.
+/// How long a row is kept after the last write, in seconds: longer than the row of a waiting event.
 const RETENTION_SECS: u64 = 7 * 86_400;
 
 impl WebhooksTable {

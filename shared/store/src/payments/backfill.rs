@@ -50,7 +50,7 @@ struct Progress {
     stamp: u64,
     /// The version of the window's content; `None` if nothing was ever written to the window.
     version: Option<u64>,
-    /// Whether all earlier payments are counted.
+    /// Whether the window counts all payments from before the rule's last change of period or services.
     is_complete: bool,
     /// The oldest settlement that was read; `None` at the start.
     position: Option<SettlementId>,
@@ -71,7 +71,6 @@ struct EarlierPayments<'a> {
 }
 
 struct Page {
-    /// The payments that the rule counts.
     entries: Vec<Entry>,
     /// The payments that the rule no longer counts. The rule's window may still contain them.
     others: Vec<Entry>,
@@ -80,9 +79,9 @@ struct Page {
 }
 
 impl Ledger {
-    /// Counts earlier payments in the windows of all rules whose backfill is incomplete. Of rules that count each payee
-    /// alone, completes only the windows for `payee`. Returns a retryable error if the agent has more settlements than
-    /// one call reads.
+    /// Counts earlier payments in the windows of all rules whose backfill is incomplete. For a rule that counts each
+    /// payee alone, completes only the window for `payee`. Returns a retryable error if the agent has more settlements
+    /// than one call reads.
     pub async fn backfill_payments(
         &self,
         agent: &Agent,
@@ -138,7 +137,7 @@ impl Ledger {
         };
         let keys: Vec<Key> = services.iter().map(|service| Key::window(scope(*service))).collect();
         let totals = self.get_items(&keys).await?;
-        // The range ends one minute after `now`, because the clock of another instance may be ahead.
+        // Payments up to one minute after `now` are read, because the clock of another instance may be ahead.
         let until = now.after(Duration::from_secs_u32(60));
         let range = LogRange::new(now.before(MAX_BUDGET_WINDOW), until, true);
         let earlier = self.read_payments_between(agent.id, range, MAX_REMEMBERED, true);
@@ -288,7 +287,8 @@ impl Ledger {
         let own = eviction_watermark_name(period);
         let names = totals.keys().filter(|name| name.starts_with("hz") && **name != own);
         let other_watermarks: Vec<String> = names.cloned().collect();
-        // A payment that was evicted for an earlier period may count in the current period.
+        // If the window has another period's watermark, an eviction for that period may have removed a payment that
+        // counts in the current period, so the backfill starts again.
         let is_same = row.get_optional("bf")?.as_ref() == Some(coverage) && other_watermarks.is_empty();
         let position = row.get_optional("bfc")?.filter(|_| is_same);
         let watermark = self.read_eviction_watermark(totals, period)?;
@@ -296,7 +296,8 @@ impl Ledger {
             stamp: row.get("pver")?,
             version: row.get_optional("ver")?,
             is_complete: is_same && position.is_none(),
-            // Later pages use the watermark of the first page, because another instance's clock may be behind.
+            // The first page stores this time as the watermark. Later pages use the watermark, because the clocks of
+            // instances differ.
             cut: match position {
                 Some(_) => watermark,
                 None => watermark.max(period.cut(now)),
@@ -366,7 +367,7 @@ impl Ledger {
             .expression_attribute_values(":coverage", rule.coverage().write())
             .expression_attribute_values(":cut", progress.cut.write())
             .expression_attribute_values(":one", 1_u32.write());
-        // Every write of counted payments changes `ver`, so the page matches the window that was read.
+        // Every write of counted payments changes `ver`, so the condition fails if the window changed since the read.
         let unchanged = match progress.version {
             Some(version) => {
                 update = update.expression_attribute_values(":ver", version.write());

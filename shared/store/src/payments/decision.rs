@@ -124,7 +124,8 @@ impl Ledger {
         let decisions: Result<Vec<LoggedDecision>> = settlements.chain(others).collect();
         let mut decisions = decisions?;
         decisions.sort_by_key(LoggedDecision::log_position);
-        // Decisions beyond the last row of an incomplete list may be missing, so the page ends at that row.
+        // If a query ended before the end of the range, decisions after the query's last row may be missing, so the
+        // page ends at this row.
         let ends = [allowed.end, recorded.end].into_iter().flatten();
         let rest = if range.newest_first {
             decisions.reverse();
@@ -164,7 +165,7 @@ impl Ledger {
             }),
         );
         while let Some(range) = rest.filter(|_| payments.len() < max_rows) {
-            // A page of a DynamoDB query has at most one megabyte, which is about a thousand of these rows.
+            // One query returns at most a megabyte, which is about a thousand settlements.
             let page = self
                 .read_rows_between(
                     &self.table,

@@ -22,7 +22,7 @@ pub struct DecisionKeys {
     pub service: Option<ServiceId>,
     /// The payee. Without a payee, the windows of rules that count each payee alone are not read.
     pub payee: Option<Address>,
-    /// The hash of the idempotency key.
+    /// The hash of the idempotency key whose record is read.
     pub key: Option<Fingerprint>,
     /// The approval in the request.
     pub approval: Option<ApprovalId>,
@@ -156,7 +156,8 @@ impl Ledger {
         }
     }
 
-    /// Reads the remaining expired payments of each window, up to a maximum, so that the spend at `at` is exact.
+    /// Reads the remaining expired payments of each window, so that the spend at `at` is exact. If one call can't read
+    /// all of them, [`ServiceState::find_window_with_unknown_spend`] returns a window.
     pub async fn load_expired_payments(&self, service_state: &mut ServiceState, at: Timestamp) -> Result<()> {
         let left = PagesLeft::for_one_call();
         let budgets = service_state.budgets.iter_mut().map(|(_, window)| window);
@@ -174,7 +175,7 @@ impl Ledger {
         agent: Option<&Agent>,
         payee: Option<Address>,
     ) -> Result<Option<ServiceState>> {
-        // A policy and the day window are stored together. Without both, a default policy may apply.
+        // A stored policy has a day window with the same version. If neither is stored, a default policy may apply.
         let is_stored = day.stamp != 0;
         if policy.is_some() != is_stored || policy.as_ref().is_some_and(|enabled| enabled.version != day.stamp) {
             return Ok(None);

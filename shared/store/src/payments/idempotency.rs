@@ -1,4 +1,4 @@
-//! The record of an idempotency key.
+//! The record of an idempotency key: the authorized payment, or the approval that the request waits for.
 
 use crate::codec::item::Row;
 use purser_domain::{ApprovalId, BoundPayment, Fingerprint, Result, TransactionId};
@@ -19,7 +19,7 @@ pub enum IdempotencyRecord {
         fingerprint: Fingerprint,
         /// The approval that the request waits for.
         approval: ApprovalId,
-        /// The escalated decision.
+        /// The id of the escalated decision.
         transaction: TransactionId,
     },
 }

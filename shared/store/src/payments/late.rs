@@ -12,7 +12,7 @@ use purser_domain::{AgentId, Duration, MAX_BUDGET_WINDOW, Result, SettlementId, 
 pub(crate) struct LatePayments {
     /// The late payment that was authorized first.
     pub(crate) oldest: SettlementId,
-    /// The latest time from which one of the late payments counts.
+    /// The latest `counted_at` of these payments. A window counts a payment from `counted_at`.
     pub(crate) counted_at: Timestamp,
 }
 

@@ -1,7 +1,8 @@
 //! The recent payments of an agent to a service ([`RecentPayments`]), as a map in the totals of the day window. Each
 //! call, payee and operation is a separate attribute, so that concurrent payments don't overwrite each other's values.
 //! Of two concurrent payments of the same call, the condition on the call's attribute rejects the second. Payees and
-//! prices are stored only when a payment is confirmed, because an authorization costs the agent nothing.
+//! prices are stored only when a payment is confirmed, because otherwise an agent could make a payee or price known
+//! without a payment.
 
 use crate::{
     codec::attribute::{Attribute, Item},

@@ -44,7 +44,7 @@ const TOTAL_CHECK: &str = "#total >= :amount";
 
 impl Ledger {
     /// Releases the amount of a held settlement. Takes 7 write units for a purchase, plus 4 per budget that counted the
-    /// payment. Takes 3 for a withdrawal.
+    /// payment, or 3 write units for a withdrawal.
     pub async fn release_hold(
         &self,
         settlement: &Settlement,

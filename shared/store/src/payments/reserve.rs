@@ -39,7 +39,6 @@ pub enum ReserveResult {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
-    /// The approval that the payment uses.
     Approval,
     /// The record of the idempotency key.
     Key,
@@ -63,7 +62,8 @@ impl Ledger {
     ) -> Result<ReserveResult> {
         let transaction = self.reservation_transaction(grant, terms, fingerprint)?;
         if transaction.len() > MAX_ACTIONS {
-            // One transaction can't evict the expired payments of many budgets.
+            // The expired payments of many budgets don't fit into one transaction. Each window is evicted separately,
+            // and the caller decides again.
             for charge in grant.charges() {
                 // The next read shows whether the eviction succeeded.
                 let _evicted = self

@@ -25,7 +25,7 @@ enum Role {
 const OPERATION: &str = "taking a confirmation back";
 
 impl Ledger {
-    /// Reverts a confirmation and records a decision with this id and time. Takes 5 write units.
+    /// Reverts a confirmation, and records a decision with the id `decision` and the time `at`. Takes 5 write units.
     pub async fn revert_confirmation(
         &self,
         settlement: &Settlement,

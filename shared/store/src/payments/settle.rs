@@ -72,9 +72,7 @@ pub enum TransitionResult {
     Superseded(Settlement),
 }
 
-/// The result of confirming a held settlement.
 enum HeldSpendResult {
-    /// The settlement is confirmed.
     Done(Settlement),
     /// The settlement already had another state. Nothing was written.
     Superseded(Settlement),
@@ -103,13 +101,11 @@ pub(crate) enum Role {
     Settlement,
     /// The settlement's claim on a blockchain transaction or on one transfer.
     Claim,
-    /// A window that counts a late payment again, or the row about the agent's late payments.
+    /// A window in which a released payment counts again, or the row about the agent's late payments.
     Window,
 }
 
-/// The result of confirming a settlement together with the claim.
 enum ConfirmWithClaimResult {
-    /// The settlement is confirmed.
     Done(Settlement),
     /// The settlement already had another state. Nothing was written.
     Superseded(Settlement),
@@ -123,7 +119,6 @@ enum ConfirmWithClaimResult {
 const CONFIRMING: &str = "confirming a settlement";
 /// The condition for writing a claim: the claim does not exist, or belongs to this settlement.
 const UNCLAIMED_OR_OWN: &str = "attribute_not_exists(pk) OR sid = :settlement";
-/// The update that confirms a held settlement.
 const CONFIRM_HELD: &str = "SET rs = :confirmed, txh = :hash, blk = :block, settled = :now REMOVE hp, hs";
 
 impl Ledger {
@@ -299,8 +294,9 @@ impl Ledger {
         }
     }
 
-    /// Records that a settlement's transaction is now in another block. Changes nothing if another transaction confirms
-    /// the settlement now. Takes 4 write units.
+    /// Records that the transaction that confirmed a settlement is now in another block. Changes nothing if the
+    /// settlement is no longer confirmed by this transaction, or if another settlement has the claim. Takes 4 write
+    /// units.
     pub async fn move_confirmation(&self, settlement: &Settlement, transfer: &Transfer) -> Result<()> {
         let terms = &settlement.terms;
         let mut log_index = None;
@@ -393,7 +389,7 @@ impl Ledger {
         }
     }
 
-    /// Confirms a settlement and writes the claim. After a release, the payment counts again.
+    /// Confirms a settlement and writes the claim in one transaction. A released payment counts again.
     async fn confirm_with_claim(
         &self,
         settlement: &Settlement,
@@ -526,7 +522,8 @@ impl Ledger {
         Ok(at)
     }
 
-    /// Returns the update that stores a call again; `None` if the call was authorized again meanwhile.
+    /// Returns the update that adds a released payment's call to the recent calls again; `None` if a later
+    /// authorization of the same call is stored.
     fn missing_call(&self, totals: &Item, call: CallDigest, authorized_at: Timestamp) -> Result<Option<RecentUpdate>> {
         let recent = read_recent_payments(self.item_row(totals), totals)?;
         let mut calls = recent.calls.iter();

@@ -207,8 +207,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Reads those of the windows whose total is not zero. For display only, because the reads are not a snapshot and
-    /// the spend may be an upper bound.
+    /// Reads the windows in `scopes` whose total is not zero. For display only, because the reads are not a snapshot
+    /// and the spend may be an upper bound.
     pub async fn read_used_windows(
         &self,
         scopes: &[(WindowScope, WindowPeriod)],
@@ -427,7 +427,8 @@ impl Ledger {
             .update_expression("SET aver = :version")
             .condition_expression("attribute_exists(pk) AND (attribute_not_exists(aver) OR aver < :version)")
             .expression_attribute_values(":version", agent_version.write());
-        // The condition fails if the window does not exist or already rejects these decisions. No write is needed then.
+        // The condition fails if the window does not exist, or already rejects decisions that were based on earlier
+        // versions. No write is needed then.
         let mut transaction = Transaction::new();
         transaction.add_update((), update)?;
         let mut backoff = Backoff::new();

@@ -148,7 +148,7 @@ impl Ledger {
         }
     }
 
-    /// Makes the agent's windows reject decisions that are based on an earlier version of the agent's record. The
+    /// Makes the agent's day windows reject decisions that are based on an earlier version of the agent's record. The
     /// version in `agent` must already be stored. Must be called after an ownership transfer, and after a narrowing
     /// change that an interrupted request has stored.
     pub async fn fence_windows(&self, agent: &Agent) -> Result<()> {
@@ -182,7 +182,7 @@ impl Ledger {
                 }
                 continue;
             }
-            // The backfill starts the windows of a rule that counts each payee alone.
+            // A rule that counts each payee alone has no single window: the backfill starts the window for each payee.
             if let Some(scope) = budget.window_scope(agent.id, None) {
                 let version = self.window_version_update(scope, rule.version, agent.version);
                 transaction.add_update(Role::Window, version)?;

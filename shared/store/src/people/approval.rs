@@ -25,7 +25,7 @@ pub enum ApprovalDecision {
 /// The result of storing an approval decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResolveResult {
-    /// The decision is stored.
+    /// The decision is stored. Contains the stored approval.
     Done(Approval),
     /// The approval was already decided or used, or has expired. Nothing was written.
     Already(Approval),
@@ -151,7 +151,8 @@ impl Ledger {
             .expression_attribute_values(":ends", approval.expires_at.write())
     }
 
-    /// Sends the update with the audit row. `is_ours` returns whether an earlier attempt stored the approval.
+    /// Sends the update with the audit row. `is_ours` returns whether a stored resolution is this decision, from an
+    /// earlier attempt.
     async fn store_approval_decision(
         &self,
         id: ApprovalId,

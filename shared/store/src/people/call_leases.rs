@@ -42,9 +42,9 @@ pub struct CallLease {
 pub enum TakeLeaseResult {
     /// The call has leased a slot, and must return the lease when the call ends.
     Taken(CallLease),
-    /// Other calls have leased all slots of the scope.
+    /// Other calls have leased all slots of the scope, or took the free slots first.
     Full {
-        /// The time until the first of these leases expires.
+        /// The time until the first lease of the scope expires; one second if other calls took the free slots first.
         retry_after: Duration,
     },
 }

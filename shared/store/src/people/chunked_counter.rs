@@ -20,7 +20,7 @@ use std::{
 
 /// The number of chunks into which the limit is divided.
 const CHUNKS: u32 = 50;
-/// A full cache keeps only the counters that have reached their limit.
+/// A full cache drops the counters below their limit, or all counters if every counter has reached the limit.
 const MAX_CACHED: usize = 10_000;
 
 /// Counters with the same limit, one per key `K`. A counter that has reached the limit has a record `R`.

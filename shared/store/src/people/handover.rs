@@ -90,7 +90,7 @@ impl Ledger {
     }
 
     /// Changes an agent's owner, if the agent and the offer are unchanged since they were read. The caller must call
-    /// [`Ledger::fence_windows`] afterwards, because temporary permissions end.
+    /// [`Ledger::fence_windows`] afterwards, because the transfer removes the agent's approval exceptions.
     pub async fn transfer_agent(
         &self,
         old: &Agent,

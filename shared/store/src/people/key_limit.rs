@@ -23,7 +23,7 @@ impl KeyLimit {
 
     /// Returns 429 if the key has reached this minute's limit.
     pub(crate) fn check_limit(&self, presented_key: &PresentedKey, now: Timestamp) -> Result<()> {
-        // Authentication rejects requests without the key's secret anyway.
+        // Only callers with the key's secret get 429. Authentication rejects all other callers.
         let is_its_secret = |key: &AgentKey| presented_key.matches_key(key, now);
         self.0
             .check_limit((presented_key.agent, presented_key.key), now, is_its_secret)

@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Records the time at which each agent key was last used.
+/// Records the time at which each agent key was last used, to the minute.
 #[derive(Clone, Debug)]
 pub struct KeyUses {
     db: Client,
@@ -38,7 +38,8 @@ impl KeyUses {
         }
     }
 
-    /// Records the use of a key in the background, or when the next request resumes a frozen instance.
+    /// Records the use of a key in the background. If Lambda suspends the instance first, the next request resumes the
+    /// write.
     pub fn record_use(&self, agent: AgentId, key: KeyId, now: Timestamp) {
         if !self.try_mark_use_recorded(agent, key, now) {
             return;

@@ -193,7 +193,7 @@ impl Ledger {
         Ok(asking_limits.collect())
     }
 
-    /// Reads up to `limit`, and at most a hundred, approvals of a list before the cursor `before`, newest first.
+    /// Reads the newest approvals of a list before the cursor `before`: at most `limit`, and at most a hundred.
     pub async fn read_owners_approvals(
         &self,
         owner: &str,
@@ -223,7 +223,8 @@ impl Ledger {
             }
         }
         listed.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
-        // The index may contain an approval twice while a decision moves the approval to the other list.
+        // The index may contain an approval twice for a moment, because a decision moves the approval from the
+        // undecided to the decided list.
         listed.dedup_by(|(a, _), (b, _)| a == b);
         listed.truncate(max.into());
         let keys: Vec<Key> = listed.into_iter().map(|(_, key)| key).collect();
