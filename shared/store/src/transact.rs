@@ -37,7 +37,6 @@ pub(crate) struct Transaction<Role> {
 /// The final result of a transaction.
 #[derive(Debug)]
 pub(crate) enum TransactionOutcome<Role> {
-    /// All writes were applied.
     Committed,
     /// Nothing was written, because conditions failed.
     Refused(FailedConditions<Role>),
@@ -46,7 +45,6 @@ pub(crate) enum TransactionOutcome<Role> {
 /// The result of sending a transaction once.
 #[derive(Debug)]
 pub(crate) enum TransactResult<Role> {
-    /// All writes were applied.
     Committed,
     /// Nothing was written, because conditions failed.
     Refused(FailedConditions<Role>),
@@ -83,7 +81,6 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         }
     }
 
-    /// Returns the number of writes and checks.
     pub(crate) const fn len(&self) -> usize {
         self.writes.len()
     }
@@ -121,7 +118,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// The deleted item must exist, so that an item's amount is not subtracted twice.
+    /// Adds a delete of an item that must exist, so that, for example, a release subtracts a payment only once.
     pub(crate) fn add_delete_of_existing(&mut self, role: Role, table: &str, key: Item) -> Result<()> {
         let delete = Delete::builder()
             .table_name(table)
@@ -200,7 +197,8 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
                 TransactResult::Committed => return Ok(Some(TransactionOutcome::Committed)),
                 TransactResult::Refused(rejection) => return Ok(Some(TransactionOutcome::Refused(rejection))),
                 TransactResult::Contended => {}
-                // A second attempt either commits, or the conditions fail because of the rows of the first attempt.
+                // After one lost response, a second attempt shows whether the first attempt committed. After two lost
+                // responses, the caller gets the error.
                 TransactResult::Unknown(error) if lost_before => return Err(error),
                 TransactResult::Unknown(_) => lost_before = true,
             }

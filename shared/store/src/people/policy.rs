@@ -40,8 +40,8 @@ pub enum GrantResult {
 }
 
 impl Ledger {
-    /// Stores the next version of an agent's policy for a service. The first version fails if the agent's record has
-    /// changed since it was read, because the new window might otherwise miss the change.
+    /// Stores the next version of an agent's policy for a service. If the agent's record changes while version 1 is
+    /// stored, the write is repeated, because a concurrent update of the agent does not update the new window.
     pub async fn put_policy(
         &self,
         agent: AgentId,
@@ -174,7 +174,7 @@ impl Ledger {
         }
     }
 
-    /// Reads an agent's policies for all services, including default and disabled services, by service id.
+    /// Reads an agent's policies for all services, including default and disabled services, sorted by service id.
     pub async fn list_enabled_services(&self, agent: &Agent) -> Result<Vec<EnabledService>> {
         let (items, set) = tokio::try_join!(self.read_policy_items(agent.id), self.read_default_services(agent))?;
         let found = items.iter().map(|item| self.read_policy(item));

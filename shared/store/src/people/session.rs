@@ -136,7 +136,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.add_update(Role::Person, update)?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        // If the condition fails, the time `nb` already has this value or a later value.
+        // If the condition fails, `nb` (the end of earlier sessions) is `now` or later already, so no write is needed.
         transaction.send_until_outcome(&self.db, &mut Backoff::new()).await?;
         let sessions = self.read_sessions(user).await?;
         for batch in sessions.chunks(MAX_CONCURRENT) {

@@ -84,8 +84,8 @@ impl Ledger {
     }
 
     /// Writes the agent's default policy for the service, and the policy's window. Writes nothing if the agent's record
-    /// has changed since it was read, so no concurrent freeze is bypassed. Returns whether the default policy is
-    /// stored; `false` also after a change of the policy. Takes 6 write units.
+    /// has changed since it was read, so no concurrent freeze is bypassed. Returns whether the stored policy is
+    /// now the default policy. Takes 6 write units.
     pub async fn try_write_default_policy(&self, agent: &Agent, service: ServiceId) -> Result<bool> {
         let Some(record) = self.read_default_policy(agent, service).await? else {
             return Ok(false);

@@ -30,7 +30,6 @@ pub(crate) const SECONDS_PER_MINUTE: NonZeroU64 = NonZeroU64::new(60).unwrap();
 /// The maximum number of scopes with rejected requests that an instance caches.
 const MAX_CACHED: usize = 10_000;
 
-/// Returns the number of whole minutes since the epoch.
 fn minute_number(now: Timestamp) -> u64 {
     now.secs() / SECONDS_PER_MINUTE
 }
@@ -50,7 +49,7 @@ struct ThrottledScopes {
 }
 
 impl ThrottledScopes {
-    /// Returns the scopes that were rejected in `minute`. Discards cached scopes of another minute.
+    /// Returns the scopes that the instance has rejected in `minute`. Removes the scopes of any other minute.
     fn scopes_in_minute(&mut self, minute: u64) -> &mut HashSet<String> {
         if self.minute != minute {
             *self = Self {
@@ -113,7 +112,7 @@ impl Throttle {
         if self.lock_throttled_scopes().contains(&scope, now) {
             return Err(too_many_requests_error(now, SECONDS_PER_MINUTE).into());
         }
-        // Boxed, because `join` copies a finished future, and the SDK's futures take kilobytes.
+        // Boxed, because `tokio::join!` copies the memory of finished futures, and the SDK's futures take kilobytes.
         run_while_checking_limit(Box::pin(self.try_count_request(scope, now)), now, Box::pin(work)).await
     }
 

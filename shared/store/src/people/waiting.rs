@@ -31,8 +31,8 @@ impl Ledger {
         items.iter().map(|item| self.read_listed_approval(item)).collect()
     }
 
-    /// Returns whether a new escalation would exceed the maximum number of pending approvals. A request with a suitable
-    /// open approval never does. Takes up to three reads.
+    /// Returns whether a new escalation would exceed the maximum number of pending approvals. Returns `false` if an
+    /// open approval of the same request waives `asking_limits`. Takes up to three reads.
     pub async fn would_exceed_approval_limit(
         &self,
         agent: AgentId,

@@ -1,5 +1,5 @@
 //! Requests that the function `reconcile` evicts expired payments from a window. A lost request is harmless, because
-//! the next call stores another request.
+//! the next payment or page that needs the eviction stores another request.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -51,7 +51,7 @@ impl Ledger {
             WindowScope::Budget { agent, rule } => {
                 let agent = self.read_agent_by_id(agent).await?;
                 let budget = agent.iter().flat_map(purser_domain::Agent::counting_rules);
-                // The window for one payee has a derived id, and contains the rule's id.
+                // A payee's window has an id derived from rule and payee. The row contains the rule's id (`rid`).
                 let totals = self.get_item(&Key::window(scope)).await?;
                 let base = totals
                     .map(|item| self.item_row(&item).get_optional("rid"))

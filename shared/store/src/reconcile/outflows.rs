@@ -1,5 +1,5 @@
-//! Data of the search for outflows: all wallets, and the last searched block of each group of wallets. A checkpoint's
-//! key includes the number of groups, so it stays valid if that number changes.
+//! Data of the search for outflows (transfers out of wallets): all wallets, and the last searched block of each group
+//! of wallets. The key of a checkpoint includes the number of groups, so that the number may change.
 
 use crate::{
     codec::attribute::Item,

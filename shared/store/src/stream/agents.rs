@@ -42,7 +42,7 @@ impl Ledger {
                 match (old.status, new.status) {
                     (AgentStatus::Active, AgentStatus::Frozen) => {
                         let mark = UpdateMark::read_mark(self.item_row(image))?;
-                        // Only an automatic freeze has a reason in the event. `by` is then the owner of the rule.
+                        // Only an automatic freeze has a reason. `by` is `owner` too, because the owner set the rule.
                         let reason = mark.reason.as_ref().filter(|_| mark.was_made_by_rule());
                         let data = by_owner().optional_text("reason", reason.map(EditReason::as_str));
                         changes.push(update.change_event(EventKind::AgentFrozen, &"", data));
@@ -71,7 +71,7 @@ impl Ledger {
             enabled,
             policy,
         } = self.read_policy(image)?;
-        // A policy that a user stored has an audit id, and a default policy has none.
+        // A default policy is permissive, or has no audit id, because no user stored the policy.
         let is_permissive = enabled && policy == SpendPolicy::permissive();
         let is_default = is_permissive || UpdateMark::read_mark(self.item_row(image))?.audit_id.is_none();
         if change.old.is_none() && version == 1 && is_default {

@@ -26,7 +26,8 @@ pub struct DecidedApproval {
     pub row: RowHash,
 }
 
-/// The delay between an approval's expiry and the event: the function's timeout of 15 seconds, and clock differences.
+/// The delay between an approval's expiry and the event: longer than the timeout of the function `payments`
+/// (15 seconds), and allows for clock differences.
 const EXPIRY_MARGIN: Duration = Duration::from_secs_u32(120);
 
 impl Ledger {

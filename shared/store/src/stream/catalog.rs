@@ -117,7 +117,7 @@ fn operation_change_events(
             let data = pricing_data(next.as_pricing()).time("from", next.from);
             changes.push(tell(EventKind::ServiceChangeDelayed, data));
         }
-        // A pricing that is no longer delayed and is not the present pricing was withdrawn.
+        // The earlier delayed change was removed and did not take effect, so the change was withdrawn.
         None if wait_duration.is_some_and(|wait_duration| wait_duration.as_pricing() != present) => {
             changes.push(tell(EventKind::ServiceChangeWithdrawn, EventData::new()));
         }

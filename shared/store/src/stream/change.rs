@@ -30,7 +30,7 @@ pub struct Unreadable {
 }
 
 impl Change {
-    /// Parses a stream record.
+    /// Parses a stream record, which must contain the old or the new image of the row.
     pub fn parse(record: &Value) -> Result<Self, Unreadable> {
         let stream = record.get("dynamodb");
         let sequence = stream

@@ -25,7 +25,7 @@ pub struct ChangeEvent {
 /// How the owner of a change event is determined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeEventOwner {
-    /// The event has no owner.
+    /// The event has no owner, for example a change of a service.
     Nobody,
     /// The changed row names the owner: this user.
     Person(UserId),

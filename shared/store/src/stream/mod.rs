@@ -5,8 +5,7 @@
 //! |---|---|
 //! | `change.rs` | a record of the stream, as Lambda passes it |
 //! | `fact.rs` | change events before their owner is known |
-//! | `payments.rs`, `approvals.rs`, `agents.rs`, `freezes.rs`, `wallets.rs`, `catalog.rs` | the change events of one
-//! kind of row per file |
+//! | `payments.rs`, `approvals.rs`, `agents.rs`, `freezes.rs`, `wallets.rs`, `catalog.rs` | change events by row kind |
 //! | `signs.rs` | changes that raise an alarm |
 //! | `row_hash.rs` | the hash of the attributes that never change in a row |
 //! | `rows.rs` | dispatch by kind of row |

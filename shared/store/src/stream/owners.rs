@@ -26,7 +26,7 @@ pub struct OwnedAgent {
     pub name: String,
     /// The labels by which users group agents, as pairs of key and value.
     pub labels: Labels,
-    /// The agent's former owners.
+    /// The agent's former owners, earliest first.
     pub former_owners: Vec<FormerOwner>,
     /// The agent's automatic freeze rule; `None` also if the rules can't be read, because then the agent can't pay.
     pub automatic_freeze: Option<AutomaticFreeze>,

@@ -49,7 +49,7 @@ impl Ledger {
             }
             (Some(SettlementState::Authorized), SettlementState::Expired) => {
                 let kind = kind(EventKind::PaymentReleased, EventKind::PayoutReleased);
-                // `counted_at` differs, because a second release requires a late confirmation and a revert.
+                // A second release follows a late confirmation, which has changed `counted_at`, so the ids differ.
                 let id = EventId::derive(kind, &[&id, &new.counted_at.micros()]);
                 result(kind, id, change.at, settlement_event_data(&new))
             }
@@ -135,7 +135,7 @@ pub(crate) fn decision_change_events(change: &Change) -> Result<Vec<ChangeEvent>
     Ok(match read_decision(row)? {
         LoggedDecision::Refused(denial) => vec![denial_event(&denial)],
         LoggedDecision::ConfirmationReverted(reversion) => vec![reversion_event(&reversion)],
-        // Allowed payments and withdrawals have no row in this table.
+        // Allowed payments and withdrawals have no row in the decisions table.
         LoggedDecision::Allowed(_) | LoggedDecision::PaidOut(_) => Vec::new(),
     })
 }

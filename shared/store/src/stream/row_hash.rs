@@ -31,7 +31,7 @@ impl RowHash {
         Self(DocumentHash::digest(&Value::Object(immutable_attributes(item))).to_string())
     }
 
-    /// Creates the hash from hexadecimal digits.
+    /// Creates the hash from 64 hexadecimal digits, which are not checked.
     pub fn from_digits(digits: impl Into<String>) -> Self {
         Self(digits.into())
     }
@@ -54,7 +54,7 @@ fn immutable_attributes(item: &Item) -> Map<String, Value> {
         .collect()
 }
 
-/// A confirmed payment may get another transaction only after the confirmation was reverted.
+/// Returns whether an attribute changed that must not change, for example the transaction of a confirmed payment.
 pub(crate) fn has_changed_immutable_attribute(old: &Item, new: &Item) -> bool {
     let is_confirmed = |row: &Item| read_field::<String>(row, "rs").is_some_and(|state| state == CONFIRMED);
     let differs = |name| old.get(name) != new.get(name);
@@ -65,7 +65,7 @@ pub(crate) fn has_changed_immutable_attribute(old: &Item, new: &Item) -> bool {
         old_permanent.remove("ends");
         new_permanent.remove("ends");
     }
-    // The granted caps may be added once: when the owner approves a request for a limit increase.
+    // The row gets the attribute `granted` once: when the owner approves a request for a limit increase.
     let has_state = |row: &Item, state| read_field::<String>(row, "st").is_some_and(|stored| stored == state);
     let may_be_granted = old.contains_key("raise")
         && !old.contains_key("granted")

@@ -55,8 +55,8 @@ impl Ledger {
         )
     }
 
-    /// No function rewrites a permanent record. The rows are compared without decoding, so that unreadable rows count
-    /// too.
+    /// Returns whether a decision was changed or removed, or a payment, an approval or a payment's idempotency record
+    /// was removed or had a permanent attribute changed. Compares rows without decoding, to include unreadable rows.
     fn is_permanent_record_rewrite(&self, change: &Change) -> bool {
         let Some(old) = &change.old else { return false };
         if self.decisions_table().is_ok_and(|decisions| decisions == change.table) {

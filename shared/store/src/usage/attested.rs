@@ -52,7 +52,7 @@ impl UsageTable {
         item.map(|item| Row::new(&self.table, &item).get("t")).transpose()
     }
 
-    /// Stores the time at which the payees of the whole catalog were first verified.
+    /// Stores the time at which the payees of the whole catalog were first verified, unless a time is stored.
     pub async fn set_first_verification_time(&self, at: Timestamp) -> Result<()> {
         let row = Draft::new(&Key::first_payee_verification()).with("t", &at);
         let put = put_request(&self.db, &self.table, row.into_item()).condition_expression("attribute_not_exists(pk)");

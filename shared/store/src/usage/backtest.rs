@@ -143,7 +143,7 @@ impl<'a> BacktestReads<'a> {
             .await?;
         let chunk = usize::try_from(ROWS).unwrap_or(usize::MAX);
         while let Some(newest) = decisions.len().checked_sub(1) {
-            // The decisions are sorted newest first, so the oldest decisions are at the end.
+            // Tests the oldest decisions first, which are at the end of the list.
             let mut tested = decisions.split_off(newest.saturating_add(1).saturating_sub(chunk));
             tested.reverse();
             self.test_decisions(backtest, tested).await?;
@@ -154,9 +154,9 @@ impl<'a> BacktestReads<'a> {
         Ok((from, to, is_partial))
     }
 
-    /// Counts the payments between `since` and the start of the tested range, because the limits' windows may still
-    /// contain these payments. Stops after at least `max_payments` payments. Returns whether there are more payments to
-    /// count.
+    /// Adds the agent's payments before `from`, the start of the tested range, to the windows of the tested limits.
+    /// Skips payments that are older than `since` or than the limits require. Stops after at least `max_payments`
+    /// payments. Returns whether there are more payments to add.
     pub async fn count_earlier_payments(
         &mut self,
         backtest: &mut Backtest,
@@ -275,7 +275,7 @@ impl<'a> BacktestReads<'a> {
 /// The provider call of each settlement, and whether the agent described the call.
 type Calls = HashMap<SettlementId, (CallDescription, bool)>;
 
-/// A decision about a purchase.
+/// A decision about a payment to a provider.
 enum TestedDecision {
     Allowed(Settlement),
     Refused(DeniedDecision),

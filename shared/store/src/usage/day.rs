@@ -37,7 +37,7 @@ const MAX_BYTES: usize = 16 * 1024 * 1024;
 const READING: &str = "reading usage";
 const WRITING: &str = "writing usage";
 
-/// An owner's sums of one day.
+/// The sums of all of an owner's agents on one day (UTC).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaySums {
     /// The sums of all of the owner's payments on this day.
@@ -100,7 +100,7 @@ pub(super) struct AgentOfDay {
     pub(super) services: BTreeMap<Option<ServiceId>, UsageTotals>,
     #[serde(rename = "w", default, skip_serializing_if = "Reasons::is_empty")]
     pub(super) reasons: Reasons,
-    /// The daily cap or budget that reached the largest used share on this day, computed after each payment.
+    /// The daily cap or budget with the largest used share after any of the agent's payments on this day.
     #[serde(rename = "c", skip_serializing_if = "Option::is_none")]
     pub(super) nearest: Option<LimitUse>,
     /// The amount of each hour's payments that are not released. Hours with a zero amount are omitted.
@@ -153,7 +153,6 @@ impl AgentOfDay {
 }
 
 impl DaySums {
-    /// Computes the sums of a day from the agents' sums.
     pub(super) fn sum_agents<'a>(agents: impl Iterator<Item = (AgentId, &'a AgentOfDay)>) -> Self {
         let mut day = Self::default();
         for (agent, day_sums) in agents {

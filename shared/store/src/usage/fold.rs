@@ -22,7 +22,6 @@ use tokio::task::JoinSet;
 /// The maximum number of owners that are processed concurrently, and of concurrent writes per owner.
 const MAX_CONCURRENT: usize = 16;
 
-/// A change to add to an owner's decision history.
 #[derive(Clone, Debug)]
 struct HistoryUpdate {
     source: HistorySource,

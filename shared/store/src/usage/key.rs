@@ -61,8 +61,8 @@ pub(super) const DAYS: &str = "D#";
 /// The prefix of the sort keys of an owner's sums by agent.
 pub(super) const BY_AGENT: &str = "A#";
 
-/// The number of items into which a day's sums by agent are divided, because each write of 60 agents takes some six
-/// write units.
+/// The number of items over which an owner's agents are distributed in a day's sums. A write replaces a whole item, and
+/// takes some six write units for 60 agents.
 const AGENT_SHARDS: u8 = 16;
 
 /// The last bits of the agent's UUID are random, so the items fill evenly.
@@ -80,7 +80,7 @@ pub(super) fn parse_day(sk: &str) -> Option<Day> {
 }
 
 pub(super) const REMINDERS: &str = "REMINDERS";
-/// The prefix of a service's id in a reminder's sort key.
+/// The prefix of a service's id in a reminder's sort key. An approval's id has no prefix.
 const OF_SERVICE: &str = "S#";
 
 /// The key of a reminder, which sorts by time.

@@ -30,7 +30,6 @@ use uuid::Uuid;
 
 /// The age after which no stream has the record of a change: one day, plus an hour.
 const STREAM_RETENTION: Duration = Duration::from_secs_u32(25 * 3_600);
-/// The number of entries per read.
 const PAGE_SIZE: u32 = 1_000;
 const OPERATION: &str = "rebuilding the journal";
 
@@ -41,7 +40,7 @@ pub struct RebuildResult {
     pub entries: u64,
     /// The number of skipped changes of the last day, whose records the streams still have.
     pub young: u64,
-    /// The number of rows that can't be read.
+    /// The number of unreadable decisions of the agents that the user owns now.
     pub unreadable: u64,
 }
 
@@ -60,7 +59,7 @@ impl UsageTable {
         let stored = self.read_entries_of_day(owner, day).await?;
         for agent in agents {
             let (decisions, unreadable) = ledger.read_decisions_of_day(agent.id, day).await?;
-            // An unreadable row is counted only for the current owner.
+            // An unreadable decision's owner is unknown, so the decision is counted for the agent's current owner.
             if agent.owner == owner.as_str() {
                 rebuilt.unreadable = rebuilt.unreadable.saturating_add(unreadable);
             }
@@ -86,8 +85,8 @@ impl UsageTable {
         Ok(rebuilt)
     }
 
-    /// Writes the current names and labels of `owner`'s agents into one day of the history and its sums. Skips entries
-    /// that changed within the last day. Returns the number of changed entries.
+    /// Writes the current names and labels of `owner`'s agents into one day of the history and the day's sums. Skips
+    /// entries that changed within the last day. Returns the number of changed entries.
     pub async fn rename_agents_in_day(
         &self,
         owner: &UserId,
@@ -119,7 +118,7 @@ impl UsageTable {
         Ok(renamed)
     }
 
-    /// Stores an entry unless it has changed since the read. Returns whether the list of all entries was written.
+    /// Stores an entry unless it has changed since the read. Returns whether the list of all entries has the new entry.
     async fn put_entry_if_unchanged(
         &self,
         owner: &UserId,
@@ -218,7 +217,7 @@ impl UsageTable {
     }
 }
 
-/// The ledger contains only the current name and labels, so these are not compared.
+/// Compares two entries without the agent's name and labels, which may have changed since the decision.
 fn is_equal_ignoring_labels(left: &HistoryEntry, right: &HistoryEntry) -> bool {
     let other = HistoryEntry {
         agent_name: left.agent_name.clone(),
@@ -248,7 +247,7 @@ fn id_range_of_day(day: Day) -> (Uuid, Uuid) {
 }
 
 impl Ledger {
-    /// Reads the decisions about an agent on a day with their rows' hashes, and the number of unreadable rows.
+    /// Reads an agent's decisions of a day, each with the hash of the row, and the number of unreadable rows.
     pub async fn read_decisions_of_day(
         &self,
         agent: AgentId,

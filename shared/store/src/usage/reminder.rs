@@ -5,7 +5,7 @@ use purser_domain::{ApprovalId, ServiceId, Timestamp};
 /// A reminder to check, at a set time, whether an event has occurred that writes no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reminder {
-    /// The event that may have occurred.
+    /// The event to check for, with the id of the approval or service.
     pub of: ReminderKind,
     /// The time at which the event happens, unless it is prevented.
     pub at: Timestamp,

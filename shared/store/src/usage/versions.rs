@@ -58,7 +58,7 @@ impl StoredInputs {
 pub struct RecordVersion<T> {
     /// The version number: 1 for the first version, and one more after each change.
     pub version: u64,
-    /// The time of the change; `None` if the change is very recent or older than the usage table.
+    /// The time of the change; `None` for a current version that the function `events` has not stored.
     pub at: Option<Timestamp>,
     /// The user and the reason of the change; empty while `at` is `None`.
     pub mark: UpdateMark,
@@ -120,8 +120,7 @@ impl UsageTable {
         put_item(&self.db, &self.table, row.into_item(), "storing a version").await
     }
 
-    /// Reads the inputs of a decision; `None` if an input was replaced before versions were stored. Takes about three
-    /// read units.
+    /// Reads the inputs of a decision; `None` if a version is neither stored nor current. Takes about three read units.
     pub async fn read_replay_inputs(
         &self,
         ledger: &Ledger,
@@ -220,7 +219,8 @@ impl UsageTable {
         Ok(accepted_at.map_or(Timestamp::EPOCH, next))
     }
 
-    /// Returns the time at which the owner accepted the agent; `None` if the owner created the agent.
+    /// Returns the time at which the owner accepted the agent; `None` if the owner created the agent, and
+    /// [`Timestamp::MAX`] until the function `events` has stored the version with the new owner.
     async fn find_transfer_acceptance_time(&self, agent: &Agent) -> Result<Option<Timestamp>> {
         let query = self
             .query_newest_versions(&Key::agent_version(agent.id, 0).pk, None)
@@ -236,7 +236,7 @@ impl UsageTable {
         let last = self.parse_version_body(&item)?;
         let last: u64 = Row::new(&self.table, &last).get("ver")?;
         let next = last.checked_add(2);
-        // The version after `last` is the transfer. If it is not stored yet, the filter discards the version `last`.
+        // The transfer wrote the version `last` + 1. Until this version is stored, the query finds `last`.
         let first = self
             .read_versions_before(&Key::agent_version(agent.id, 0).pk, next, 1)
             .await?;

@@ -8,7 +8,7 @@ use crate::{
 };
 use purser_domain::{Ciphertext, Result, WebhookId, WebhookSecretId};
 
-/// A webhook secret, to be stored.
+/// A secret that is stored with a new webhook, or with a webhook's next version.
 #[derive(Clone, Debug)]
 pub struct NewWebhookSecret {
     /// The id that the webhook's record contains instead of the secret.
