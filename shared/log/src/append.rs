@@ -116,7 +116,7 @@ pub trait Stating: Sync {
     fn sign_change(&self, change: &PendingChange) -> impl Future<Output = Result<Outcome>> + Send;
 
     /// Verifies a statement that was signed before this run. Returns `None` if the statement can't be used,
-    /// for example because another key signed the statement. The run then signs a new statement.
+    /// for example because the signer's key or the change differs. The run then signs a new statement.
     fn verify_stored_statement(
         &self,
         change: &PendingChange,

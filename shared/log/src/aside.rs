@@ -45,8 +45,8 @@ pub async fn make_quarantined_changes_pending(objects: &ObjectStore, now: Timest
         };
         let row: Option<Aside> = serde_json::from_slice(&object.bytes).ok();
         if let Some(Aside { fact: mut change, .. }) = row {
-            // Sequence numbers start at the time, so that each call assigns higher numbers than all earlier
-            // calls.
+            // Sequence numbers start at the current time, so that each call assigns higher numbers than all
+            // earlier calls.
             let number = i64::try_from(changes.len()).map_err(|error| Error::internal(READING, error))?;
             change.sequence = format!("{:040}", now.micros().saturating_add(number));
             changes.push(change);

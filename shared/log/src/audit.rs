@@ -31,8 +31,8 @@ struct Position {
     began: i64,
 }
 
-/// Continues the weekly audit by at least 1/5,000 of the log, unless `is_past_deadline` returns `true`
-/// before. Reports each difference before the progress is stored.
+/// Continues the weekly audit by at least 1/5,000 of the log, unless the log ends or `is_past_deadline`
+/// returns `true` earlier. Reports each difference before the progress is stored.
 pub async fn continue_log_audit(
     log: &ObjectStore,
     archive: Option<&Archive>,

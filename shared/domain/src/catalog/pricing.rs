@@ -9,7 +9,7 @@
 //!   already pays the same payee at least as much. An operation that is removed and added again, moved, listed twice or
 //!   given a new id is therefore new.
 //! - A service that opens for the first time has no delay, unless another service lists the same calls with
-//!   another payee or a lower price, or recently stopped listing a call.
+//!   another payee or network, a lower price or no payment, or recently stopped listing a call.
 //! - Every other pricing waits. A pricing that is requested again unchanged keeps the start time.
 
 use crate::{
@@ -287,9 +287,9 @@ impl Edit<'_> {
         })
     }
 
-    /// Returns whether another service lists the same call with a different payee or a lower price, or
-    /// stopped listing a call within `delay`. Only services that agents could ever enable count. Also returns
-    /// `true` if the catalog is unknown.
+    /// Returns whether another service lists the same call with another payee or network, a lower price or no
+    /// payment, or stopped listing a call within `delay`. Only services that agents could ever enable count.
+    /// Also returns `true` if the catalog is unknown.
     fn is_listed_elsewhere(self, service: &Service, operation: &Operation) -> bool {
         let Some(catalog) = self.catalog else { return true };
         let mut others = catalog

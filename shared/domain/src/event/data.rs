@@ -87,7 +87,7 @@ impl EventData {
         self.find(name)?.as_str()
     }
 
-    /// Returns the field with this name, if the field is an amount in micro-USDC.
+    /// Returns the field with this name as an amount in micro-USDC, if the field is a whole number.
     pub fn find_amount(&self, name: &str) -> Option<Amount> {
         Amount::from_units(self.find(name)?.as_u64()?)
     }

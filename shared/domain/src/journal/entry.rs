@@ -35,7 +35,8 @@ pub struct HistoryEntry {
     pub key: Option<KeyId>,
     /// The paid service; `None` for a withdrawal.
     pub service: Option<ServiceId>,
-    /// The called operation; `None` if the call matched no operation, or for a withdrawal.
+    /// The operation that the call matched, or the operation in the request if there was no match. `None`
+    /// without either, or for a withdrawal.
     pub operation: Option<OperationSlug>,
     /// The requested amount, in micro-USDC.
     pub amount: Amount,

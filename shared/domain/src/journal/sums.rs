@@ -65,8 +65,8 @@ impl UsageTotals {
         self.authorized.minus(settled).unwrap_or(Amount::ZERO)
     }
 
-    /// Subtracts `other`. Each result is at least zero even if `self` lacks a payment of `other`, because an
-    /// ownership transfer can separate a payment from the payment's release.
+    /// Subtracts `other`. Each result is at least zero. `self` may lack a payment of `other`, because an ownership
+    /// transfer can separate a payment from the payment's release.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         let difference = |a: Amount, b: Amount| a.minus(b).unwrap_or(Amount::ZERO);

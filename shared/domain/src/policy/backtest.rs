@@ -299,8 +299,8 @@ impl Differences {
         match (before.paid, after.paid) {
             (Paid::Now, Paid::No) => self.saved = self.saved.saturating_add(units),
             (Paid::No, Paid::Now) => self.added = self.added.saturating_add(units),
-            // `Earlier` limits allowed the payment at the agent's first request, when the difference was
-            // counted. The other limits allow the payment now, so the difference is subtracted again.
+            // The limits with `Earlier` allowed the payment at the agent's first request, when the difference
+            // was counted. The other limits allow the payment now, so the difference is subtracted again.
             (Paid::Now, Paid::Earlier) => self.added = self.added.saturating_sub(units),
             (Paid::Earlier, Paid::Now) => self.saved = self.saved.saturating_sub(units),
             _ => {}
@@ -634,7 +634,7 @@ impl SimulatedRecord<'_> {
             return tightest.used;
         }
         if own.action() == LimitAction::Ask {
-            // A check records an exceeded rule that blocks before a rule that requires approval, so the
+            // A check prefers an exceeded rule that blocks to an exceeded rule that requires approval, so the
             // recorded amounts give no bound for `rule`.
             return self.window_sum(rule, recorded_payments, at);
         }

@@ -39,7 +39,7 @@ pub struct EvaluationInputs<'a> {
     pub balance: Option<Amount>,
     /// The time that the decision records. See [`earliest_decision_time`].
     pub at: Timestamp,
-    /// Whether all payments that no longer count are evicted from the windows, or only as many as necessary.
+    /// Whether the grant evicts all expired payments that were read, or only as many as necessary.
     pub eviction: Eviction,
 }
 

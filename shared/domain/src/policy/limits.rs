@@ -1,8 +1,9 @@
 //! The checks of optional rules: schedules, budgets, counts, intervals, duplicates, prices and payees.
 //!
-//! A check is made only if the agent has a rule of the same kind for the service. A new kind of rule
-//! therefore changes no earlier decision. No approval is requested if a check other than the balance check
-//! blocks the payment, because a user would decide for nothing.
+//! Of these checks, only the budget check is always made. The others are made only if the agent has a rule of
+//! the same kind for the service. A new kind of rule therefore changes no earlier decision. No approval is
+//! requested if a check other than the balance check blocks the payment, because a user would decide for
+//! nothing.
 
 use super::check::{AskingKind, AskingLimit, Block, Check, CheckName, FirstFailure};
 use crate::{

@@ -598,8 +598,8 @@ pub fn merge_services(
 /// `template.rules` is `None`, nothing changes.
 ///
 /// A rule that a user has not changed since the last applied template version is replaced by the new
-/// version's rule. The rule keeps the id and the window, unless `per_payee` changes. `ids` are ids for new
-/// rules.
+/// version's rule of the same kind, or removed if there is none. A replaced rule keeps the id and the window,
+/// unless `per_payee` changes. `ids` are ids for new rules.
 pub fn merge_rules(
     template: &TemplateTerms,
     bases: TemplateBases<'_>,

@@ -19,7 +19,7 @@ impl Agent {
             new.is_some_and(|new| new.kind.is_as_strict_as(&old.kind))
         };
         let is_exception = |rule: &&Rule| matches!(rule.kind, RuleKind::ApprovalException(_));
-        // A copy of an exception with a new id is widening, because the copy outlives the exception.
+        // A copy of an exception with a new id is widening, because the copy remains if the exception is removed.
         let is_present = |new: &Rule| {
             let old = before.rules.iter().find(|rule| rule.id == new.id);
             old.is_some_and(|old| new.kind.is_as_strict_as(&old.kind))

@@ -34,7 +34,7 @@ pub struct PaymentTerms {
     pub authorized_at: Timestamp,
     /// The time from which the chain rejects the payment.
     pub valid_before: Timestamp,
-    /// The first eight bytes of the payment's nonce, which identify the nonce key.
+    /// The first eight bytes of the payment's nonce, to detect that the nonce key has changed.
     pub nonce_prefix: NoncePrefix,
 }
 
@@ -51,7 +51,7 @@ pub struct BoundPayment {
     pub valid_before: Timestamp,
     /// The index in `accepts` of the payment requirements chosen for the idempotency key's first request.
     pub offer_index: u32,
-    /// The first eight bytes of the payment's nonce, which identify the nonce key.
+    /// The first eight bytes of the payment's nonce, to detect that the nonce key has changed.
     pub nonce_prefix: NoncePrefix,
 }
 
