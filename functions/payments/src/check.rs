@@ -213,7 +213,8 @@ impl Preflight<'_> {
         }
     }
 
-    /// Returns why authorize would reject the approval, or `None` if it is pending, approved or used.
+    /// Returns why authorize would reject the approval: it belongs to another request, was rejected or has
+    /// expired. Returns `None` for every other approval.
     fn unusable_approval_reason(&self, approval: &Approval, now: Timestamp) -> Option<Block> {
         if !approval.covers_intent(self.intent) {
             return Some(Block::ApprovalMismatch);

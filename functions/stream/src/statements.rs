@@ -194,7 +194,7 @@ impl Inner {
         records.audit_yesterdays_statements(log, deadline).await
     }
 
-    /// Immediately signs a batch of at least [`BUSY`] statements. After an error, a scheduled run does.
+    /// Immediately signs a batch of at least [`BUSY`] statements. After an error, a scheduled run signs them.
     pub(crate) async fn sign_batch_before_append(&self, records: &[Value]) {
         let Some(statements) = &self.statements else { return };
         let changes = records.iter().filter_map(|record| Change::parse(record).ok());

@@ -232,7 +232,8 @@ pub fn wallet_address(key: &PublicKey) -> Option<Address> {
     Some(Address::from_public_key(&key))
 }
 
-/// Parses a signature in strict DER. Returns low `s`, and the parity that recovers to `address`.
+/// Parses a signature in strict DER. Returns the signature with low `s`, and with the parity that recovers to
+/// `address`; `None` if neither parity does.
 fn to_recoverable_signature(der: &[u8], address: Address, digest: B256) -> Option<[u8; 65]> {
     let signature = DerSignature::from_der(der).ok()?;
     let signature = signature.normalize_s().unwrap_or(signature);

@@ -17,7 +17,7 @@ const METHOD: &str = "eth_getLogs";
 pub(crate) struct Filter {
     /// The contract of the token, which emits the logs.
     pub(crate) token: Address,
-    /// The hashes of the event signatures, which are the first topic of a log.
+    /// The hashes of the event signatures. The first topic of a matching log is one of these hashes.
     pub(crate) events: Vec<B256>,
     /// The payers, which are the first indexed argument of all events that this crate reads.
     pub(crate) payers: Vec<B256>,

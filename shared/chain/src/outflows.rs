@@ -176,7 +176,7 @@ impl Chain {
     /// complete; `None` if time ran out.
     ///
     /// If there are too many `Transfer` events, reads the receipts of used authorizations, because only the
-    /// wallet's key can use an authorization. Fails if the node also rejects the search for used
+    /// wallet's key can sign an authorization. Fails if the node also rejects the search for used
     /// authorizations, because no block may be skipped.
     async fn retry_rejected_log_search(
         &self,

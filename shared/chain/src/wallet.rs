@@ -121,8 +121,8 @@ impl Node {
         (!is_zero).then_some(child)
     }
 
-    /// Computes the HMAC-SHA512 of `parts` with `key`. The left half is the private key, and the right half
-    /// is the chain code (BIP-32).
+    /// Computes the HMAC-SHA512 of `parts` with `key`. The right half is the chain code. The left half is the
+    /// master key, or the number that a caller adds to the parent key to derive a child key (BIP-32).
     fn from_hmac(key: &[u8], parts: &[&[u8]]) -> Option<Self> {
         let mut mac = Hmac::<Sha512>::new_from_slice(key).ok()?;
         for part in parts {

@@ -224,6 +224,8 @@ impl People {
         }
     }
 
+    /// Updates the agent, and with [`BulkOperation::Limit`] also the services without limits. Returns whether
+    /// anything changed.
     async fn update_agent_if_changed(self: &Arc<Self>, owned: OwnedAgent, operation: &BulkOperation) -> Result<bool> {
         let version = owned.agent().version;
         let mut ids = Vec::new();

@@ -1,5 +1,5 @@
-//! Grants temporary limit increases, and approves payments with an exception, so that further payments with
-//! the same key, operation and payee need no approval.
+//! Grants temporary limit increases, and approves payments with an exception. Further payments with the same
+//! key, operation and payee then need no such approval, up to a maximum amount and until an end time.
 //!
 //! Both widen the agent's limits, so they require a recent sign-in. The limits and the approval are written in one
 //! transaction.

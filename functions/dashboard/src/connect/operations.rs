@@ -94,8 +94,8 @@ impl People {
         Ok((owned, id))
     }
 
-    /// Returns the grants whose code or refresh token has expired. The caller revokes these grants, so that
-    /// only grants in use count towards [`Agent::MAX_GRANTS`].
+    /// Returns the grants that have ended, or whose code or refresh token has expired. The caller revokes these
+    /// grants, so that only grants in use count towards [`Agent::MAX_GRANTS`].
     async fn list_unused_grants(&self, agent: &Agent, now: Timestamp) -> Result<Vec<KeyId>> {
         let mut unused = Vec::new();
         for key in agent.keys.iter().filter(|key| key.grant().is_some()) {

@@ -18,7 +18,7 @@ use purser_domain::{ErrorKind, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// An operator's form. Returns 404 if the user is no operator, or `INTERNAL_FUNCTION` is not set.
+/// An operator's form. The response is 404 if the user is not an operator or `INTERNAL_FUNCTION` is not set.
 pub(crate) struct OperatorForm {
     pub(crate) people: Arc<People>,
     posted: VerifiedForm,

@@ -6,8 +6,8 @@ use purser_api::{BrowserAct, CallerIds, OperatorAct, OperatorResponse};
 use purser_domain::{Act, AuditKind, ErrorKind, FreezeTarget, Result};
 
 impl People {
-    /// Requires a recent sign-in. The rejection of an old sign-in is in the user's audit log. The
-    /// action's result is in the operators' audit log.
+    /// Requires a recent sign-in. The rejection of an old sign-in is in the user's audit log. A completed
+    /// action is in the operators' audit log.
     pub(crate) async fn send_operator_action(
         &self,
         user: &Caller,

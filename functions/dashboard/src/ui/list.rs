@@ -156,7 +156,7 @@ pub(crate) fn filter_select(
     }
 }
 
-/// Returns a text that names invalid filters. The list must then be empty, because all rows would mislead.
+/// Returns a text that names invalid filters. The list must then be empty: unfiltered rows would mislead.
 pub(crate) fn filter_error_message(query: Query) -> Option<String> {
     let error = query.finish().err()?;
     let ErrorKind::InvalidRequest(errors) = error.kind() else {
