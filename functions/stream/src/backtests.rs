@@ -67,7 +67,7 @@ impl Inner {
         is_first: &mut bool,
     ) -> Result<BacktestProgress> {
         let Some(mut run) = self.usage.read_backtest(&waiting.owner, waiting.id).await? else {
-            if waiting.may_start_run(self.clock.now()) {
+            if waiting.is_overdue(self.clock.now()) {
                 self.usage.end_backtest(waiting.id).await?;
             }
             return Ok(BacktestProgress::Ended);

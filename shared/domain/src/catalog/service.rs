@@ -175,7 +175,7 @@ pub struct Operation {
     pub execution: String,
     /// The price model, for example [`FIXED_PRICE`]. Applies until `next` takes effect ([`Operation::pricing_at`]).
     pub price_model: String,
-    /// The expected price of a call. No check uses the estimate.
+    /// The expected price of a call. Only `price_above_usual` uses the estimate, if the operation has no other price.
     pub estimated_price: Amount,
     /// The maximum price of a call. Without it, only an operation with a fixed price can be paid.
     pub max_price: Option<Amount>,

@@ -52,8 +52,8 @@ impl ChangeEvent {
     /// Returns the change events of the delayed changes that take effect at `from`. Withdrawn changes have no event.
     pub fn events_in_effect(service: &Service, from: Timestamp) -> Vec<Self> {
         let operations = service.operations.iter().filter(|_| service.is_open());
-        let wait_duration = operations.filter_map(|operation| Some((operation, operation.next.as_ref()?)));
-        let due = wait_duration.filter(|(_, next)| next.from == from);
+        let delayed = operations.filter_map(|operation| Some((operation, operation.next.as_ref()?)));
+        let due = delayed.filter(|(_, next)| next.from == from);
         due.filter_map(|(operation, next)| effective_change_event(service, operation, next))
             .collect()
     }
@@ -85,8 +85,8 @@ fn effective_change_events(old: &Service, new: &Service, at: Timestamp) -> Vec<C
         operations.any(|now| now.id == before.id && now.next == before.next)
     };
     let over = old.operations.iter().filter(|before| !is_kept(before));
-    let wait_duration = over.filter_map(|before| Some((before, before.next.as_ref()?)));
-    let due = wait_duration.filter(|(_, next)| next.from <= at);
+    let delayed = over.filter_map(|before| Some((before, before.next.as_ref()?)));
+    let due = delayed.filter(|(_, next)| next.from <= at);
     due.filter_map(|(before, next)| effective_change_event(old, before, next))
         .collect()
 }
@@ -111,14 +111,14 @@ fn operation_change_events(
             changes.push(tell(EventKind::ServicePriceChanged, pricing_data(present)));
         }
     }
-    let wait_duration = before.and_then(|before| before.delayed_pricing(at));
+    let delayed = before.and_then(|before| before.delayed_pricing(at));
     match now.delayed_pricing(at) {
-        Some(next) if wait_duration != Some(next) => {
+        Some(next) if delayed != Some(next) => {
             let data = pricing_data(next.as_pricing()).time("from", next.from);
             changes.push(tell(EventKind::ServiceChangeDelayed, data));
         }
         // The earlier delayed change was removed and did not take effect, so the change was withdrawn.
-        None if wait_duration.is_some_and(|wait_duration| wait_duration.as_pricing() != present) => {
+        None if delayed.is_some_and(|delayed| delayed.as_pricing() != present) => {
             changes.push(tell(EventKind::ServiceChangeWithdrawn, EventData::new()));
         }
         Some(_) | None => {}

@@ -50,7 +50,7 @@ pub struct WaitingBacktest {
 
 impl WaitingBacktest {
     /// Returns whether the marker is more than ten minutes old, so that a missing backtest row was never written.
-    pub fn may_start_run(&self, now: Timestamp) -> bool {
+    pub fn is_overdue(&self, now: Timestamp) -> bool {
         now.since(self.created_at) > MAX_MARKER_AGE
     }
 }
