@@ -236,7 +236,7 @@ pub(crate) struct UnpayableView {
     reason: &'static str,
 }
 
-/// The payment in the catalog, and the payment that the provider asks for.
+/// An operation whose provider asks for another price or payee than the catalog has.
 #[view(InternalChange)]
 pub(crate) struct ChangeView {
     id: OperationUuid,

@@ -10,7 +10,8 @@ use purser_domain::{Causes, Delivery, Duration, Result, Timestamp, Webhook};
 use purser_store::{Pause, USER_SHARDS};
 use tokio::time::Instant;
 
-/// The time between two sweeps. A sweep sends the messages for all pauses that end before the next sweep.
+/// The time between two runs of the sweep, which sends the queue messages of all delayed deliveries that are due before
+/// the next run.
 const AHEAD: Duration = Duration::from_secs_u32(60);
 const PAGE: u32 = 100;
 const MAX_CONCURRENT: usize = 8;

@@ -304,7 +304,7 @@ fn pending_approval_table(layout: &Layout, pending: &[&OwnApproval], catalog: &C
     }
 }
 
-/// The outcomes, with the approvals as read before the decision, and the agents' names.
+/// What a bulk decision did with each approval. `approvals` was read before the decision.
 struct Results<'a> {
     decision: ApprovalDecision,
     outcomes: &'a [(ApprovalId, Outcome)],

@@ -15,7 +15,8 @@ impl Spends {
         window.map_or(Spend::NONE, |window| window.spend_at(self.at))
     }
 
-    /// Replaces windows whose backfill is incomplete by the estimates in `backfilled`, or adds the estimates.
+    /// Adds the windows in `backfilled`, which estimate the use of rules whose backfill is incomplete. Each replaces the
+    /// stored window of the same scope.
     pub(crate) fn replace(&mut self, backfilled: Vec<(RuleId, Window)>) {
         self.windows
             .retain(|window| !backfilled.iter().any(|(_, other)| other.scope == window.scope));

@@ -23,7 +23,7 @@ use crate::{
     Address, Amount, Duration, Endpoint, Network, Operation, OperationUuid, Pricing, Service, ServiceId, Timestamp,
 };
 
-/// The verified calls of a service that is or was available to agents.
+/// A service that is or was available to agents, with each paid operation's endpoint and verified payees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedService {
     /// The id of the verified service.

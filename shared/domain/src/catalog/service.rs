@@ -218,7 +218,7 @@ impl CatalogPayment {
     }
 }
 
-/// The numbers of a service's operations and the lowest price, which lists show instead of the operations.
+/// How many operations a service has, and their lowest price. Lists of services show these values, not the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aggregates {
     /// The number of all operations.

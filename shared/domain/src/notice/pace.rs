@@ -13,7 +13,8 @@ pub struct NotificationPace {
     pub next_at: Timestamp,
     /// The number of consecutive failed attempts to send a message.
     pub failed: u32,
-    /// The [`crate::NotificationSettings::destination_fingerprint`]. Failures at an earlier destination do not count.
+    /// The [`crate::NotificationSettings::destination_fingerprint`]. `failed` does not count failures at another
+    /// destination.
     pub place: Option<Fingerprint>,
     /// The id of the queue message that starts the next flush. Any other queue message for the channel can be deleted.
     pub waker: Option<String>,

@@ -61,8 +61,8 @@ pub struct RefreshToken {
 }
 
 impl RefreshToken {
-    /// The generation of the token with which the Lambda function `oauth` ends a grant after a reuse. No client has
-    /// such a token.
+    /// The generation of the token that the Lambda function `oauth` sends to `POST /oauth/revoke` after a client has
+    /// reused a refresh token. Clients never get a token of this generation.
     pub const REUSED: u64 = 0;
 }
 

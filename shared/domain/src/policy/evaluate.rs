@@ -378,7 +378,8 @@ fn window_charges<'a>(
     let charge = move |window: &'a Window, counted: WindowMeasure, cap| {
         window.charge(counted.to_units(amount), cap, inputs.at, inputs.eviction)
     };
-    // The write must depend on the evaluated policy version, which may be newer than the version in the window.
+    // The payment is reserved only if the policy still has the version that was evaluated here. The window may have an
+    // older version of the policy.
     let day = Charge {
         stamp: enabled.version,
         coverage: if inputs.day.version == 0 {
@@ -459,7 +460,7 @@ fn check_domain(failure: &mut FirstFailure, inputs: &CallInputs<'_>, policy: Opt
         if !allows(target) {
             return Some(target.host().to_owned());
         }
-        // The provider fetches the page in the parameters, so this page must be on the declared host.
+        // The provider fetches the page that a request parameter names, so that page must have the host of `target`.
         inputs
             .request
             .targets_in_parameters(operation)

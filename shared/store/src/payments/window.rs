@@ -180,7 +180,7 @@ impl Ledger {
             .map(|item| IdempotencyRecord::read_record(self.item_row(&item)))
             .transpose()?;
         let is_unchanged = match &totals {
-            // A window's totals are never removed, so a window without totals had version 0 at the first read.
+            // The row of a window's totals is never removed, so if there is none now, `window` was read without one, too.
             None => window.version == 0,
             Some(totals) => {
                 let mut now = empty_window(window.scope, window.period, true);

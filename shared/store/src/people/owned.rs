@@ -44,7 +44,8 @@ pub enum ApprovalList {
 }
 
 impl ApprovalList {
-    /// Returns the inclusive bounds of the list's index sort keys before a cursor.
+    /// Returns the ranges of index sort keys that contain this list's approvals, or the approvals before a cursor. Both
+    /// ends of a range are inclusive.
     fn key_ranges(self, before: Option<ApprovalCursor>) -> Vec<(String, String)> {
         let before = before.map(|place| (place.created_at, place.id));
         let undecided = |since, before| owned::undecided_approval_key_bounds(since, before);

@@ -44,7 +44,7 @@ impl Ledger {
         Ok(requests.collect())
     }
 
-    /// Reads the window of a request, with the version of the current rule. Returns `None` if the rule was removed.
+    /// Reads the window of an eviction request, with the version of the current rule. `None` if the rule was removed.
     pub async fn read_window_to_evict(&self, scope: WindowScope) -> Result<Option<Window>> {
         let (period, version) = match scope {
             WindowScope::Day { .. } => (WindowPeriod::DAY, None),
