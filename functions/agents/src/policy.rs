@@ -45,7 +45,7 @@ pub(crate) async fn read_policy(
     let at = earliest_decision_time(agents.clock.now(), service_state.all_windows());
     agents.ledger.load_expired_payments(&mut service_state, at).await?;
     if service_state.find_window_with_unknown_spend(at).is_some() {
-        let words = "too much has rolled out of it";
+        let words = "the window has too many expired payments";
         return Err(Error::temporarily_unavailable("reading a window", words).into());
     }
     let used = |id| {

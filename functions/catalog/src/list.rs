@@ -71,6 +71,6 @@ fn render_service_list(
         .map(|service| ServiceItem::new(service, now))
         .collect();
     let list = ServiceList::from_items(services);
-    let body = serde_json::to_vec(&list).map_err(|error| Error::internal("writing the catalog", error))?;
+    let body = serde_json::to_vec(&list).map_err(|error| Error::internal("serializing the catalog", error))?;
     Ok(Cacheable::new(body))
 }

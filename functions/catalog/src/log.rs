@@ -22,7 +22,8 @@ pub(crate) async fn read_statement_keys(api: AppState, headers: HeaderMap) -> Re
         .read_trust()
         .await?
         .ok_or(ErrorKind::NotFound)?;
-    let keys = serde_json::to_string(&trust.jwks).map_err(|error| Error::internal("writing the keys", error))?;
+    let keys =
+        serde_json::to_string(&trust.jwks).map_err(|error| Error::internal("serializing the log's keys", error))?;
     Ok(Cacheable::new(keys).respond(&headers, CACHE_CONTROL))
 }
 

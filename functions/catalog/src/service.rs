@@ -21,6 +21,6 @@ pub(crate) async fn read_service(catalog_api: AppState, headers: HeaderMap, Path
         .find_by_reference(&reference)
         .ok_or(ErrorKind::ServiceNotFound)?;
     let body = serde_json::to_vec(&ServiceDetail::new(service, now))
-        .map_err(|error| Error::internal("writing a service", error))?;
+        .map_err(|error| Error::internal("serializing a service", error))?;
     Ok(Cacheable::new(body).respond(&headers, CACHE_CONTROL))
 }

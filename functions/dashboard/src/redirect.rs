@@ -18,6 +18,6 @@ pub(crate) fn temporary_redirect(address: &str) -> Response {
 fn redirect_response(status: StatusCode, address: &str) -> Response {
     match HeaderValue::from_str(address) {
         Ok(address) => (status, [(header::LOCATION, address)]).into_response(),
-        Err(error) => Failure::from(Error::internal("leading to another page", error)).into_response(),
+        Err(error) => Failure::from(Error::internal("redirecting to another page", error)).into_response(),
     }
 }

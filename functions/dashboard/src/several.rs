@@ -28,7 +28,7 @@ where
         let Some(joined) = under_way.join_next().await else {
             break;
         };
-        let (index, result) = joined.map_err(|error| Error::internal("making several calls", error))?;
+        let (index, result) = joined.map_err(|error| Error::internal("running concurrent calls", error))?;
         done.push((index, result?));
     }
     done.sort_by_key(|(index, _)| *index);

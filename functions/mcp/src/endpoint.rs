@@ -67,7 +67,7 @@ impl Endpoint {
         if let Some(service) = self.service.get() {
             return Ok(service);
         }
-        let purser = Purser::without_key(api_url).map_err(|error| Error::internal("making the API's client", error))?;
+        let purser = Purser::without_key(api_url).map_err(|error| Error::internal("creating the API client", error))?;
         let tools = Tools::new(purser.clone(), KeyFrom::Request, self.providers.clone(), TIMEOUT);
         let service = (purser, stateless_service(tools));
         Ok(self.service.get_or_init(|| service))
@@ -76,7 +76,7 @@ impl Endpoint {
     fn request_url(&self, extensions: &Extensions) -> Result<String> {
         let by_gateway = || domain_name(extensions).map(|name| format!("https://{name}"));
         let url = self.api_url.clone().or_else(by_gateway);
-        url.ok_or_else(|| Error::internal("finding the API", "the gateway has no name"))
+        url.ok_or_else(|| Error::internal("determining the API's URL", "the gateway sent no domain name"))
     }
 
     /// Returns the challenge of a 401 or 403 (RFC 9728 §5.1). `error` is a code of RFC 6750 §3.1.
@@ -95,7 +95,7 @@ impl Endpoint {
         let (mut parts, body) = request.into_parts();
         // `with_middleware` has already checked the length of the body.
         let body = to_bytes(body, usize::MAX).await;
-        let body = body.map_err(|error| Error::internal("reading the body", error))?;
+        let body = body.map_err(|error| Error::internal("reading the request body", error))?;
         let (purser, service) = self.get_or_init_service(&self.request_url(&parts.extensions)?)?;
         let caller = self.callers.verify_caller(purser, &parts).await?;
         let lacks_permission = Arc::clone(&caller.lacks_permission);

@@ -46,7 +46,7 @@ impl Notifications {
                 }
             }
         };
-        let event = event.map_err(|error| Error::internal("making a requested event", error))?;
+        let event = event.map_err(|error| Error::internal("building a requested event", error))?;
         self.enqueue_for_user(&user, &event).await?;
         Ok(MessageResult::Done)
     }

@@ -135,7 +135,10 @@ impl Notifications {
             () if *arn == arns.events => self.process_event(record).await,
             () if *arn == arns.requests => self.process_request(record).await,
             () if *arn == arns.notices => self.process_work_message(record, last_call).await,
-            () => Err(Error::internal("reading a message", "it is of another queue")),
+            () => Err(Error::internal(
+                "reading a queue message",
+                "the message is from an unknown queue",
+            )),
         };
         taken.unwrap_or_else(|error| {
             tracing::error!(message.id = record.message_id, cause = %Causes(&error), "notice.message_failed");

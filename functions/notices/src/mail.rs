@@ -43,7 +43,7 @@ impl Mail {
         message: &NotificationMessage,
         origin: &str,
     ) -> Result<SendResult> {
-        let content = mail_content(message, origin).map_err(|error| Error::internal("writing a mail", error))?;
+        let content = mail_content(message, origin).map_err(|error| Error::internal("building a mail", error))?;
         let result = self
             .client
             .send_email()

@@ -70,7 +70,12 @@ impl Notifications {
         };
         let url = shared.key.decrypt(&of, &ciphertext).await?;
         let url = std::str::from_utf8(&url).ok().and_then(WebhookUrl::parse);
-        let url = url.ok_or_else(|| Error::internal("reading the address of a channel", "it is no URL"))?;
+        let url = url.ok_or_else(|| {
+            Error::internal(
+                "reading the URL of a notification channel",
+                "the stored text is not a URL",
+            )
+        })?;
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         let body = message.to_slack_body(&shared.origin);
         let result = shared.incoming.post(&url, headers, body, shared.clock.now()).await;

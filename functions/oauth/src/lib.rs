@@ -77,7 +77,8 @@ impl FromRequestParts<Arc<OAuth>> for Server {
         let by_gateway = || domain_name(&parts.extensions).map(|name| format!("https://{name}"));
         let issuer = oauth.api_url.clone().or_else(by_gateway);
         Ok(Self {
-            issuer: issuer.ok_or_else(|| Error::internal("finding the issuer", "the gateway has no name"))?,
+            issuer: issuer
+                .ok_or_else(|| Error::internal("determining the OAuth issuer", "the gateway sent no domain name"))?,
             scope: ThrottleScope::for_request(&parts.extensions),
         })
     }

@@ -25,7 +25,7 @@ impl Payments {
         let wallet = self.custody.wallet_for_new_key(key).await.map_err(failed)?;
         match self.ledger.claim_wallet(agent, wallet.address()).await? {
             WalletClaim::Granted => {}
-            WalletClaim::OtherAgent => return Err(Error::internal(ATTESTING, "the wallet is another agent's")),
+            WalletClaim::OtherAgent => return Err(Error::internal(ATTESTING, "the wallet belongs to another agent")),
             WalletClaim::OtherWallet => return Err(Error::internal(ATTESTING, "the agent has another wallet")),
         }
         Ok(AttestedWallet::new(&wallet.attest(agent).await.map_err(failed)?))

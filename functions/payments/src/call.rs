@@ -37,7 +37,7 @@ impl Payments {
     /// Returns the signer for the agent's wallet, after verifying the wallet's attestation.
     pub(crate) fn wallet_signer(&self, agent: &Agent) -> Result<Signer<'_>> {
         let signer = self.custody.signer(agent.id, &agent.wallet);
-        signer.map_err(|error| custody_error("looking for a wallet's key", error))
+        signer.map_err(|error| custody_error("finding a wallet's key", error))
     }
 }
 

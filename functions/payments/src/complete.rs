@@ -76,7 +76,7 @@ fn log_proof_result(settlement: &Settlement, tx_hash: TxHash, outcome: &'static 
 async fn verify_transfer(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -> Result<Transfer> {
     let (id, terms) = (settlement.id(), &settlement.terms);
     let nonce = payments.nonce_key.derive_existing_nonce(id, terms.nonce_prefix);
-    let nonce = nonce.map_err(|error| Error::internal("deriving a nonce", error))?;
+    let nonce = nonce.map_err(|error| Error::internal("deriving a payment's nonce", error))?;
     if !settlement.failed_proofs.may_check_transaction(tx_hash) {
         return Err(permanent_proof_error(settlement, tx_hash, FailedProofs::TOO_MANY));
     }

@@ -20,8 +20,8 @@ impl Payments {
         if let Err(error) = self.ledger.request_eviction(window.scope, self.clock.now()).await {
             tracing::warn!(cause = %error, "eviction.not_requested");
         }
-        let words = "too much has rolled out of it";
-        Error::temporarily_unavailable("going through a window", words)
+        let words = "the window has too many expired payments";
+        Error::temporarily_unavailable("reading a window", words)
     }
 
     /// Builds the evaluation inputs of a call, without the approval, the wallet's balance and the payee's start time.

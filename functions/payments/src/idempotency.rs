@@ -94,7 +94,9 @@ impl Authorizing<'_> {
                 approval, transaction, ..
             }) if previous_approval.is_none_or(|previous_approval| previous_approval.id.is_before(*approval)) => {
                 let pinned = self.payments.ledger.read_approval_by_id(*approval).await?;
-                let pinned = pinned.ok_or_else(|| Error::internal("reading a pinned approval", "it is gone"))?;
+                let pinned = pinned.ok_or_else(|| {
+                    Error::internal("reading an idempotency key's approval", "the approval no longer exists")
+                })?;
                 scope.check_service(pinned.service)?;
                 if self.is_paid_with_idempotency_key(agent, &pinned).await? {
                     return Ok(PriorOutcome::Raced);
@@ -241,14 +243,14 @@ impl Authorizing<'_> {
             .ledger
             .read_settlement_by_id(agent.id, bound_payment.settlement)
             .await?;
-        settlement.ok_or_else(|| Error::internal("replaying a settlement", "it is gone"))
+        settlement.ok_or_else(|| Error::internal("replaying a settlement", "the settlement no longer exists"))
     }
 }
 
 /// Returns the settlement's purchase. A withdrawal is never stored under an agent's idempotency key.
 fn require_purchase(settlement: &Settlement) -> Result<&Purchase> {
     let purchase = settlement.terms.purchase();
-    purchase.ok_or_else(|| Error::internal("replaying a settlement", "it is a payout"))
+    purchase.ok_or_else(|| Error::internal("replaying a settlement", "the settlement is a withdrawal"))
 }
 
 /// Returns the error for a used approval, or `None` if no payment has used the approval.

@@ -109,8 +109,8 @@ impl Payments {
                 (PayeeAge::Young(from), _) => return Ok(Some(from)),
                 (PayeeAge::Unattested, _) => {
                     let Some(pause) = pauses.next() else {
-                        let words = "the payee is being attested";
-                        return Err(Error::temporarily_unavailable("looking for an attested payee", words));
+                        let words = "the payee is not verified yet";
+                        return Err(Error::temporarily_unavailable("finding a verified payee", words));
                     };
                     sleep(Duration::from_millis(pause)).await;
                 }

@@ -181,7 +181,8 @@ impl Payments {
         settlement: SettlementId,
     ) -> Result<ReservedWithdrawal> {
         let payout = self.ledger.read_settlement_by_id(agent.id, settlement).await?;
-        let payout = payout.ok_or_else(|| Error::internal("repeating a payout", "it is gone"))?;
+        let payout =
+            payout.ok_or_else(|| Error::internal("replaying a withdrawal", "the settlement no longer exists"))?;
         let is_usable = open_withdrawal_id_and_end(&payout).is_some_and(|(_, until)| self.clock.now() < until);
         let (frozen, now) = (inputs.freezes.widest_for_agent(agent), self.clock.now());
         let stands = usable_withdrawal_address(&inputs.record, owner, frozen, None, now) == Ok(payout.terms.pay_to);
@@ -212,7 +213,7 @@ impl Payments {
         let frozen_by_operators = inputs.freezes.widest_for_agent(agent);
         usable_withdrawal_address(&inputs.record, &order.by.owner, frozen_by_operators, open, now)?;
         let balance = self.chain.read_balance(agent.wallet.address).await;
-        let balance = balance.map_err(|error| Error::temporarily_unavailable("reading a balance", error))?;
+        let balance = balance.map_err(|error| Error::temporarily_unavailable("reading a wallet's balance", error))?;
         let evaluation_inputs = WithdrawalInputs {
             agent: agent.id,
             owner: &order.by.owner,
@@ -265,7 +266,7 @@ impl Payments {
         agent: &Agent,
         terms: &SettlementTerms,
     ) -> Result<Submission> {
-        const SIGNING: &str = "signing a payout";
+        const SIGNING: &str = "signing a withdrawal";
         let signer = self.wallet_signer(agent)?;
         let nonce = self.nonce_key.derive_existing_nonce(terms.id, terms.nonce_prefix);
         let nonce = nonce.map_err(|error| Error::internal(SIGNING, error))?;

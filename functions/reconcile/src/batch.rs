@@ -228,7 +228,7 @@ impl Inner {
             ConfirmResult::TransactionUsed { .. } => {
                 return Err(Error::internal(
                     "claiming a transfer",
-                    "another settlement has claimed it",
+                    "another settlement has claimed the transfer",
                 ));
             }
         };

@@ -19,7 +19,7 @@ impl Job {
         match event.get("job").map(|job| job.as_str()) {
             None => Part::from_event(event).map(Self::Payments),
             Some(Some("wallets")) => Ok(Self::Wallets),
-            Some(_) => Err(Error::internal("reading the schedule's event", "it names no job")),
+            Some(_) => Err(Error::internal("reading a schedule's event", "the job name is unknown")),
         }
     }
 }

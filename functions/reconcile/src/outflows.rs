@@ -187,11 +187,14 @@ impl Inner {
         } else {
             let header = self.chain.read_header(number).await;
             let header = header.map_err(|error| Error::internal(SEARCHING, error))?;
-            header.ok_or_else(|| Error::internal(SEARCHING, "the node does not have a block with logs"))?
+            header.ok_or_else(|| Error::internal(SEARCHING, "the node has no header of a block with logs"))?
         };
         blocks_by_number.insert(number, header);
         if header.hash != outflow.block.hash {
-            return Err(Error::internal(SEARCHING, "the node's blocks and logs do not agree"));
+            return Err(Error::internal(
+                SEARCHING,
+                "the node's header and log have different block hashes",
+            ));
         }
         Ok(header.at)
     }
@@ -253,7 +256,7 @@ impl Inner {
         if reconciled.iter().any(ReconciledSettlement::has_failed) {
             return Err(Error::internal(
                 SEARCHING,
-                "a payment that turned up could not be confirmed",
+                "a payment of a released settlement could not be confirmed",
             ));
         }
         Ok(Some(explained))

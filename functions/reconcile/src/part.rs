@@ -29,7 +29,12 @@ impl Part {
             (index, of) => {
                 let numbers = index.and_then(Value::as_u64).zip(of.and_then(Value::as_u64));
                 let part = numbers.and_then(|(index, of)| Self::new(index, of));
-                part.ok_or_else(|| Error::internal("reading the schedule's event", "it names none of at most 16 parts"))
+                part.ok_or_else(|| {
+                    Error::internal(
+                        "reading a schedule's event",
+                        "`of` must divide 16, and `part` must be less than `of`",
+                    )
+                })
             }
         }
     }

@@ -23,7 +23,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-const CHECKING: &str = "checking a block once more";
+const CHECKING: &str = "checking a block again";
 
 /// The number of blocks whose claims are read concurrently.
 const MAX_CONCURRENT_BLOCKS: usize = 32;
@@ -144,7 +144,7 @@ impl Inner {
         let mut step = Step::new();
         let on_chain = match on_chain {
             Ok(Some(on_chain)) => on_chain,
-            Ok(None) => return step.mark_failed(Error::internal(CHECKING, "the node does not have it")),
+            Ok(None) => return step.mark_failed(Error::internal(CHECKING, "the node does not have the block")),
             Err(error) => return step.mark_failed(Error::internal(CHECKING, error)),
         };
         let gone: Vec<StoredClaim> = claims
@@ -197,7 +197,7 @@ impl Inner {
         if are_done {
             return step;
         }
-        let message = "a confirmation in it could not be reconciled";
+        let message = "a confirmation in the block could not be reconciled";
         step.mark_failed(Error::internal(CHECKING, message))
     }
 }
@@ -212,7 +212,10 @@ pub(crate) async fn run_concurrently<T: Send + 'static>(
     if done.len() == count {
         return Ok(done);
     }
-    Err(Error::internal("looking at blocks", "a look was cut off"))
+    Err(Error::internal(
+        "reading blocks and claims",
+        "a concurrent read panicked",
+    ))
 }
 
 /// Classifies what happened to a confirmation whose block was replaced.

@@ -136,5 +136,5 @@ impl AutomaticFreezes {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the agent is edited all the time")]
+#[error("the agent was updated during every attempt")]
 struct ContentionError;

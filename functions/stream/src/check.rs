@@ -61,7 +61,7 @@ impl Records<'_> {
     ) -> Result<u64> {
         let EntriesToCheck { statements, misindexed } = log.read_claimed_entries(claim).await?;
         for Range { start, end } in misindexed {
-            let difference = "the index does not have these entries";
+            let difference = "the log's index does not contain these entries";
             raise_row_mismatch_alarm(&format!("entries {start} to {}", end.saturating_sub(1)), difference);
         }
         let checks = statements.iter().map(|(index, statement)| async move {
@@ -89,7 +89,7 @@ impl Records<'_> {
         let Some(logged) = LoggedStatement::verify_entry(index, statement, keys) else {
             raise_row_mismatch_alarm(
                 &format!("entry {index}"),
-                "the log's entry is no statement of this deployment",
+                "the log entry is not a statement of this deployment",
             );
             return Ok(());
         };

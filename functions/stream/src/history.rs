@@ -58,7 +58,7 @@ impl History {
     /// "Implementing stateful `DynamoDB` stream processing in Lambda").
     pub async fn handle_event(&self, event: &Value) -> Result<Value> {
         let shard = event.get("shardId").and_then(Value::as_str);
-        let shard = shard.ok_or_else(|| Error::internal("keeping the decision history", NoShard))?;
+        let shard = shard.ok_or_else(|| Error::internal("writing the decision history", NoShard))?;
         // Lambda ends a tumbling window with an event that may have no records.
         let records = event.get("Records").and_then(Value::as_array);
         let arn = event.get("eventSourceARN").and_then(Value::as_str);
@@ -107,5 +107,5 @@ impl HistoryState {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the event has no `shardId`: its mapping needs a tumbling window")]
+#[error("the event has no `shardId`, because the event source mapping has no tumbling window")]
 struct NoShard;

@@ -108,7 +108,7 @@ impl Events {
             let how = match how.as_str() {
                 Some("by_rule") => WholeCatalog::ByRule,
                 Some("at_once") => WholeCatalog::AtOnce,
-                _ => return Err(Error::internal("attesting the catalog", UnknownMode)),
+                _ => return Err(Error::internal("verifying the catalog's payees", UnknownMode)),
             };
             Ok(json!({"services": self.0.verify_payees_and_count_services(how).await?}))
         } else if event.get("state_again").is_some() {

@@ -346,7 +346,7 @@ impl Signing<'_> {
         }
         if self.records.shared.clock.now().since(pending.changed_at) < REPLICATED {
             return Err(Error::temporarily_unavailable(
-                "stating a receipt",
+                "signing a receipt's statement",
                 "the payment is no longer confirmed",
             ));
         }
@@ -427,7 +427,7 @@ impl Stating for Signing<'_> {
         let payload = payload.to_string().into_bytes();
         Ok(match self.signer.sign(kind, &payload).await? {
             Some(statement) => Outcome::Stated(SignedStatement { kind, id, statement }),
-            None => Outcome::SetAside("the statement is longer than an entry of the log".to_owned()),
+            None => Outcome::SetAside("the statement is longer than a log entry may be".to_owned()),
         })
     }
 

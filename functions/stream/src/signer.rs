@@ -11,7 +11,7 @@ use purser_domain::{Error, Result};
 use purser_evidence::{DigestSigner, EcdsaSignature, Jwk, SignError, StatementKey, StatementKind, sign_es256};
 
 const SIGNING: &str = "signing a statement";
-const READING: &str = "reading the statements' key";
+const READING: &str = "reading the key for statements";
 
 /// The DER prefix of a P-256 `SubjectPublicKeyInfo`, before the uncompressed point (RFC 5480 §2).
 const BEFORE_POINT: [u8; 26] = [
@@ -66,7 +66,7 @@ impl KmsSigner {
         let der = response.public_key().map(Blob::as_ref).filter(|_| is_p256);
         let point = der.and_then(|der| der.strip_prefix(&BEFORE_POINT));
         let point: Option<&[u8; 65]> = point.and_then(|point| point.try_into().ok());
-        let point = point.ok_or_else(|| Error::internal(READING, "KMS answered no key of P-256"))?;
+        let point = point.ok_or_else(|| Error::internal(READING, "KMS returned no P-256 key"))?;
         let jwk = Jwk::from_p256_point(point).map_err(|error| Error::internal(READING, error))?;
         let arn = arn.to_owned();
         Ok(Self { client, arn, jwk })
@@ -83,7 +83,7 @@ impl DigestSigner for KmsSigner {
             .signing_algorithm(SigningAlgorithmSpec::EcdsaSha256);
         let response = sign.send().await.map_err(|error| kms_error(SIGNING, &error))?;
         let der = response.signature().map(Blob::as_ref).unwrap_or_default();
-        EcdsaSignature::from_der(der).ok_or_else(|| Error::internal(SIGNING, "KMS answered no signature"))
+        EcdsaSignature::from_der(der).ok_or_else(|| Error::internal(SIGNING, "KMS returned no signature"))
     }
 }
 

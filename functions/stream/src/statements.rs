@@ -26,7 +26,7 @@ use tokio::{
 };
 use zeroize::Zeroizing;
 
-const OPERATION: &str = "making the statements' keys";
+const OPERATION: &str = "creating the keys for statements and the log";
 
 /// The time at the end of a run in which no further work starts. Nothing is lost if the run is killed.
 const RESERVED_TIME: Duration = Duration::from_secs(10);

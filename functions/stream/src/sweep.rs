@@ -87,7 +87,10 @@ impl Inner {
         match self.bus.publish(&events).await {
             PublishResult::All => Ok(()),
             // The reminders are still stored, so the next run publishes their events again.
-            PublishResult::UpTo(_) => Err(Error::temporarily_unavailable("publishing events", "the bus refuses")),
+            PublishResult::UpTo(_) => Err(Error::temporarily_unavailable(
+                "publishing events",
+                "the event bus rejected an event",
+            )),
         }
     }
 }

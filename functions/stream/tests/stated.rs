@@ -399,18 +399,18 @@ async fn missing_statements_become_pending_again_once() {
     stating.fold().await;
     std::fs::remove_dir_all(folder.0.join("log/pending")).unwrap();
     let reason = |text: &str| (text.to_owned(), 1);
-    let aside = reason("it was set aside: the row was rewritten");
+    let aside = reason("the change was set aside: the row was rewritten");
     let young = stating.find_missing(&folder).await;
     assert_eq!((young.pending, young.reasons.get(&aside.0)), (0, Some(&1)));
     stating.sleep();
     stating.sleep();
 
     let missing = stating.find_missing(&folder).await;
-    let time = reason("the record does not have the time of the release");
+    let time = reason("the settlement record has no release time");
     assert_eq!(missing.pending, 8);
     assert_eq!(missing.reasons, BTreeMap::from([aside.clone(), time.clone()]));
     let again = stating.find_missing(&folder).await;
-    let pending = ("it is pending".to_owned(), 8);
+    let pending = ("the change is pending".to_owned(), 8);
     assert_eq!(
         (again.pending, again.reasons),
         (0, BTreeMap::from([aside.clone(), pending, time.clone()]))

@@ -57,7 +57,7 @@ impl Webhooks {
             known.map(|known| known.with_redelivery_request(Some(request.id)))
         } else {
             let event = test_event(self.0.event_source.clone(), &request.person, webhook.id, request.id);
-            let event = event.map_err(|error| Error::internal("making a test event", error))?;
+            let event = event.map_err(|error| Error::internal("building a test event", error))?;
             let new = Delivery::new(webhook.id, &event);
             Some(
                 self.0
@@ -190,7 +190,8 @@ impl Webhooks {
             };
             let bytes = self.0.key.decrypt(&of, &ciphertext).await?;
             let bytes = bytes.as_slice().try_into();
-            let secret = bytes.map_err(|_| Error::internal("reading a webhook's secret", "it has another length"))?;
+            let secret =
+                bytes.map_err(|_| Error::internal("reading a webhook's secret", "the secret has a wrong length"))?;
             secrets.push(WebhookSecret::from_random(secret));
         }
         Ok(secrets)

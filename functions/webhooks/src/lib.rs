@@ -138,7 +138,10 @@ impl Webhooks {
             () if *arn == arns.events => self.fan_out(record).await,
             () if *arn == arns.requests => self.process_requested_delivery(record, last_call).await,
             () if *arn == arns.deliveries => self.process_delivery(record, last_call).await,
-            () => Err(Error::internal("reading a message", "it is of another queue")),
+            () => Err(Error::internal(
+                "reading a queue message",
+                "the message is from an unknown queue",
+            )),
         };
         taken.unwrap_or_else(|error| {
             tracing::error!(message.id = record.message_id, cause = %Causes(&error), "webhook.message_failed");

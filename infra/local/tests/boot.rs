@@ -406,7 +406,7 @@ async fn accept_provider_ok_is_rejected_outside_local_chains() {
         ("true", Some("Geth/v1.16.4-stable/linux-amd64/go1.24.7"), refused),
         ("true", Some("reth/v1.8.2-anvil/x86_64-unknown-linux-gnu"), refused),
         // Only a node's response proves that the chain is local.
-        ("true", None, Some("got no answer")),
+        ("true", None, Some("got no response")),
         ("false", Some("Geth/v1.16.4-stable/linux-amd64/go1.24.7"), None),
         ("", Some("Geth/v1.16.4-stable/linux-amd64/go1.24.7"), None),
     ];

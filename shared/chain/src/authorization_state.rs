@@ -276,7 +276,7 @@ impl<'a> Trace<'a> {
 
     fn check_deadline(&self) -> Result<(), ChainError> {
         if Instant::now() > self.search_until {
-            return Err(malformed_response_error("too late: the time of the run is over"));
+            return Err(malformed_response_error("no result before the run's deadline"));
         }
         Ok(())
     }
@@ -295,7 +295,9 @@ impl<'a> Trace<'a> {
             .await?
             .is_empty()
         {
-            return Err(malformed_response_error("a block that is not below the final one"));
+            return Err(malformed_response_error(
+                "a block that is not an ancestor of the final block",
+            ));
         }
         let missing = self.unresolved_authorizations();
         let expected: Vec<&ExpectedTransfer> = missing.iter().map(|authorization| &authorization.expected).collect();

@@ -31,9 +31,9 @@ impl Chain {
         let (number, hash) = last?;
         let malformed = |what| ChainError::Malformed { method: METHOD, what };
         let block = self.read_header(number).await?;
-        let block = block.ok_or_else(|| malformed("nothing, for a block below its newest"))?;
+        let block = block.ok_or_else(|| malformed("no header of a block below the newest block"))?;
         if hash.is_some_and(|hash| hash != block.hash) {
-            return Err(malformed("another block than the newest block's ancestor"));
+            return Err(malformed("a block that is not an ancestor of the newest block"));
         }
         Ok(block)
     }
@@ -74,7 +74,7 @@ impl Chain {
             Some(_) => Ok(Standing::Replaced),
             None if above.is_some_and(|above| above <= ANCESTORS) => Err(ChainError::Malformed {
                 method: "eth_call",
-                what: "no hash, for a recent block",
+                what: "no hash of a recent block",
             }),
             None => self.read_block_finality_by_number(block).await,
         }
@@ -130,9 +130,9 @@ impl Chain {
         };
         let malformed = |what| ChainError::Malformed { method: METHOD, what };
         if header.number != Quantity(number) {
-            return Err(malformed("another block"));
+            return Err(malformed("a block with another number"));
         }
-        let at = Timestamp::from_secs(header.timestamp.0).ok_or_else(|| malformed("a time that is none"))?;
+        let at = Timestamp::from_secs(header.timestamp.0).ok_or_else(|| malformed("an invalid block time"))?;
         Ok(Some(FinalBlock {
             number,
             hash: header.hash,
@@ -178,7 +178,7 @@ mod tests {
 
     #[tokio::test]
     async fn implausible_node_responses_yield_no_final_block() {
-        const HEADER: &str = "`eth_getBlockByNumber` was answered with";
+        const HEADER: &str = "`eth_getBlockByNumber` returned";
         let header = |number: Value, time: &str| json!({"hash": hash_of(FINAL), "number": number, "timestamp": time});
         let rows = [
             (
@@ -189,27 +189,27 @@ mod tests {
             (
                 "eth_call",
                 Value::Null,
-                "`eth_call` was answered with a result of another shape".to_owned(),
+                "`eth_call` returned a result with an unexpected format".to_owned(),
             ),
             (
                 "eth_call",
                 json!(Bytes::from([word(HEAD), word(7)].concat())),
-                format!("{HEADER} another block than the newest block's ancestor"),
+                format!("{HEADER} a block that is not an ancestor of the newest block"),
             ),
             (
                 "eth_getBlockByNumber",
                 Value::Null,
-                format!("{HEADER} nothing, for a block below its newest"),
+                format!("{HEADER} no header of a block below the newest block"),
             ),
             (
                 "eth_getBlockByNumber",
                 header(quantity(FINAL + 1), "0x1"),
-                format!("{HEADER} another block"),
+                format!("{HEADER} a block with another number"),
             ),
             (
                 "eth_getBlockByNumber",
                 header(quantity(FINAL), "0xffffffffffffffff"),
-                format!("{HEADER} a time that is none"),
+                format!("{HEADER} an invalid block time"),
             ),
         ];
         for (changed, answer, words) in rows {

@@ -145,7 +145,7 @@ impl Chain {
         let response: Bytes = self.rpc.call(METHOD, call).await?;
         parse_balance_word(&response).ok_or(ChainError::Malformed {
             method: METHOD,
-            what: "something that is not a balance",
+            what: "an invalid balance",
         })
     }
 
@@ -509,7 +509,7 @@ mod tests {
             let node = paid().serve_except(changed).await;
             assert_eq!(
                 evidence(&node).await,
-                "`eth_getLogs` was answered with more bytes than the limit",
+                "`eth_getLogs` returned more bytes than the limit",
                 "{shown}"
             );
         }
@@ -540,9 +540,9 @@ mod tests {
         const TRANSACTION: &str = "eth_getTransactionByHash";
         const LOGS: &str = "eth_getLogs";
         const VIEW: &str = "eth_call";
-        const NOT_ASKED_FOR: &str = "`eth_getLogs` was answered with logs that were not asked for";
-        let answered = |method: &str, what: &str| format!("`{method}` was answered with {what}");
-        let shape = |method: &str| answered(method, "a result of another shape");
+        const NOT_ASKED_FOR: &str = "`eth_getLogs` returned logs that do not match the filter";
+        let answered = |method: &str, what: &str| format!("`{method}` returned {what}");
+        let shape = |method: &str| answered(method, "a result with an unexpected format");
         let other = json!(B256::repeat_byte(0x78));
         let mined =
             json!({"hash": tx_hash(1).to_b256(), "blockHash": block(BLOCK).hash, "blockNumber": quantity(BLOCK)});
@@ -558,22 +558,26 @@ mod tests {
             (
                 VIEW,
                 Reply::Result(viewed(DEEP, 0)),
-                answered(VIEW, "no hash, for a recent block"),
+                answered(VIEW, "no hash of a recent block"),
             ),
             (
                 VIEW,
                 Reply::Refused(-32_005),
-                "`eth_call` was refused with JSON-RPC code -32005".to_owned(),
+                "`eth_call` was rejected with JSON-RPC code -32005".to_owned(),
             ),
             (VIEW, Reply::Status(429), answered(VIEW, "HTTP status 429")),
             (VIEW, Reply::Status(307), answered(VIEW, "HTTP status 307")),
-            (VIEW, Reply::Silence, "`eth_call` got no answer".to_owned()),
-            (VIEW, Reply::HangUp, "`eth_call` got no answer".to_owned()),
-            (TRANSACTION, body("{}"), answered(TRANSACTION, "no reply to this call")),
+            (VIEW, Reply::Silence, "`eth_call` got no response".to_owned()),
+            (VIEW, Reply::HangUp, "`eth_call` got no response".to_owned()),
+            (
+                TRANSACTION,
+                body("{}"),
+                answered(TRANSACTION, "a response to another call"),
+            ),
             (
                 TRANSACTION,
                 body(r#"{"id":2,"result":null}"#),
-                answered(TRANSACTION, "no reply to this call"),
+                answered(TRANSACTION, "a response to another call"),
             ),
             (
                 TRANSACTION,
@@ -588,7 +592,7 @@ mod tests {
             (
                 TRANSACTION,
                 body("<html>"),
-                answered(TRANSACTION, "something that is not JSON"),
+                answered(TRANSACTION, "a body that is not JSON"),
             ),
             (TRANSACTION, Reply::Result(json!({})), shape(TRANSACTION)),
             (
@@ -629,10 +633,10 @@ mod tests {
 
     #[tokio::test]
     async fn inconsistent_transaction_receipts_are_ignored() {
-        const RECEIPT: &str = "`eth_getTransactionReceipt` was answered with";
+        const RECEIPT: &str = "`eth_getTransactionReceipt` returned";
         let receipt = json!({"transactionHash": tx_hash(1).to_b256(), "status": "0x0"});
         let cases = [
-            (json!({}), "a result of another shape"),
+            (json!({}), "a result with an unexpected format"),
             (
                 with(receipt.clone(), "/transactionHash", json!(tx_hash(2).to_b256())),
                 "the receipt of another transaction",
@@ -641,7 +645,10 @@ mod tests {
                 with(receipt.clone(), "/status", json!("0x2")),
                 "a status that is neither 0 nor 1",
             ),
-            (with(receipt, "/status", Value::Null), "a result of another shape"),
+            (
+                with(receipt, "/status", Value::Null),
+                "a result with an unexpected format",
+            ),
         ];
         for (answer, what) in cases {
             let chain = ScriptedChain::default().failed(BLOCK, 1);

@@ -47,7 +47,7 @@ pub enum CustodyError {
     #[error("the wallet's key is in another custody")]
     OtherCustody,
     /// The wallet's stored address does not belong to the wallet's key.
-    #[error("the key's wallet is {derived}, and the agent's is {stored}")]
+    #[error("the key belongs to wallet {derived}, but the agent has wallet {stored}")]
     OtherWallet {
         /// The address that belongs to the key.
         derived: Address,

@@ -12,7 +12,7 @@ pub enum ChainError {
     )]
     Address,
     /// No complete response arrived before the timeout.
-    #[error("`{method}` got no answer")]
+    #[error("`{method}` got no response")]
     Unreachable {
         /// The JSON-RPC method of the call, for example `eth_call`.
         method: &'static str,
@@ -21,7 +21,7 @@ pub enum ChainError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The HTTP status is not a success.
-    #[error("`{method}` was answered with HTTP status {status}")]
+    #[error("`{method}` returned HTTP status {status}")]
     Status {
         /// The JSON-RPC method of the call, for example `eth_call`.
         method: &'static str,
@@ -29,7 +29,7 @@ pub enum ChainError {
         status: u16,
     },
     /// The node rejected the call. Omits the node's message, because some nodes repeat the URL in it.
-    #[error("`{method}` was refused with JSON-RPC code {code}")]
+    #[error("`{method}` was rejected with JSON-RPC code {code}")]
     Refused {
         /// The JSON-RPC method of the call, for example `eth_call`.
         method: &'static str,
@@ -37,7 +37,7 @@ pub enum ChainError {
         code: i64,
     },
     /// The response does not have the format that the method requires.
-    #[error("`{method}` was answered with {what}")]
+    #[error("`{method}` returned {what}")]
     Malformed {
         /// The JSON-RPC method of the call, for example `eth_call`.
         method: &'static str,
@@ -45,7 +45,7 @@ pub enum ChainError {
         what: &'static str,
     },
     /// The response exceeds the size limit.
-    #[error("`{method}` was answered with more bytes than the limit")]
+    #[error("`{method}` returned more bytes than the limit")]
     TooLarge {
         /// The JSON-RPC method of the call, for example `eth_call`.
         method: &'static str,

@@ -77,7 +77,7 @@ impl Facilitator {
                 (Submission::Unanswered, None)
             }
             Err(_late) => {
-                tracing::warn!(cause = "no answer in time", "facilitator.failed");
+                tracing::warn!(cause = "the facilitator did not respond in time", "facilitator.failed");
                 (Submission::Unanswered, None)
             }
         }

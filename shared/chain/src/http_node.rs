@@ -258,7 +258,7 @@ mod tests {
 
     #[tokio::test]
     async fn node_calls_without_a_complete_response_are_retried_once() {
-        const STATUS: &str = "`eth_blockNumber` was answered with HTTP status";
+        const STATUS: &str = "`eth_blockNumber` returned HTTP status";
         let rows = [
             (Reply::HangUp, "7", 2),
             (Reply::Silence, "7", 2),
@@ -272,10 +272,10 @@ mod tests {
             assert_eq!(node.count("eth_blockNumber"), calls, "{reply:?}");
         }
         let down = ScriptedNode::start(|_, _| Reply::HangUp).await;
-        assert_eq!(asked(&over(&down)).await, "`eth_blockNumber` got no answer");
+        assert_eq!(asked(&over(&down)).await, "`eth_blockNumber` got no response");
         assert_eq!(down.count("eth_blockNumber"), 2);
         let hangs = ScriptedNode::start(|_, _| Reply::Silence).await;
-        assert_eq!(asked(&over(&hangs)).await, "`eth_blockNumber` got no answer");
+        assert_eq!(asked(&over(&hangs)).await, "`eth_blockNumber` got no response");
         assert_eq!(hangs.count("eth_blockNumber"), 2);
     }
 

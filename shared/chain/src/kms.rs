@@ -26,13 +26,13 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KmsError {
     /// KMS throttles, can't be reached, or fails temporarily. The only error after which a retry may succeed.
-    #[error("KMS can't be asked now: {0}")]
+    #[error("KMS is unavailable: {0}")]
     Unavailable(String),
     /// The key is missing, disabled or not accessible, or the request is invalid.
-    #[error("KMS refuses: {0}")]
+    #[error("KMS rejected the request: {0}")]
     Refused(String),
     /// The response is not a valid key or signature for this wallet.
-    #[error("KMS answered {0}")]
+    #[error("KMS returned {0}")]
     Answer(&'static str),
 }
 
@@ -87,7 +87,7 @@ impl KmsKeys {
         let made = request.customize().config_override(once).send().await;
         let made = made.map_err(|error| kms_error(&error, CreateKeyError::is_limit_exceeded_exception))?;
         let id = made.key_metadata().map(aws_sdk_kms::types::KeyMetadata::key_id);
-        id.and_then(KmsKeyId::parse).ok_or(KmsError::Answer("no key's id"))
+        id.and_then(KmsKeyId::parse).ok_or(KmsError::Answer("no key id"))
     }
 
     /// Reads a new key's public key. While KMS rejects the key, retries after each of `NEW_KEY_RETRY_DELAYS`.
@@ -97,7 +97,7 @@ impl KmsKeys {
         let is_ours = response.key_spec() == Some(&KeySpec::EccSecgP256K1);
         let der = response.public_key().map(Blob::as_ref).filter(|_| is_ours);
         der.and_then(parse_public_key)
-            .ok_or(KmsError::Answer("no key of secp256k1"))
+            .ok_or(KmsError::Answer("no secp256k1 key"))
     }
 
     /// Signs a digest. The signature is r, s, and v (27 or 28), and recovers to `address`.
@@ -130,7 +130,7 @@ impl KmsKeys {
 
 fn parse_signature(response: &SignOutput, address: Address, digest: B256) -> Result<[u8; 65], KmsError> {
     let der = response.signature().map(Blob::as_ref).unwrap_or_default();
-    to_recoverable_signature(der, address, digest).ok_or(KmsError::Answer("a signature of another key"))
+    to_recoverable_signature(der, address, digest).ok_or(KmsError::Answer("a signature by another key"))
 }
 
 /// Omits the account, because debug output may be logged.

@@ -101,7 +101,7 @@ impl Chain {
         const METHOD: &str = "eth_getTransactionReceipt";
         let malformed = |what| ChainError::Malformed { method: METHOD, what };
         let receipt: Option<WireReceiptLogs> = self.rpc.call(METHOD, json!([tx_hash.to_b256()])).await?;
-        let receipt = receipt.ok_or_else(|| malformed("nothing, for a transaction in a block"))?;
+        let receipt = receipt.ok_or_else(|| malformed("no receipt of a transaction in a block"))?;
         let mut logs = Vec::new();
         for wire in receipt.logs {
             let (by, found_in, log) = wire.into_log();
@@ -129,7 +129,7 @@ impl Chain {
             if !filter.matches(&log) || !is_there(block) {
                 return Err(ChainError::Malformed {
                     method: METHOD,
-                    what: "logs that were not asked for",
+                    what: "logs that do not match the filter",
                 });
             }
             logs.push(FoundLog { tx_hash, block, log });

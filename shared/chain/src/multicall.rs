@@ -128,7 +128,7 @@ impl Chain {
         let results = aggregate3Call::abi_decode_returns(&response)
             .map_err(|_| malformed_response_error("no results of a multicall"))?;
         if results.len() != calls.len() {
-            return Err(malformed_response_error("another number of results than of calls"));
+            return Err(malformed_response_error("different numbers of results and calls"));
         }
         let answers = results
             .iter()

@@ -199,7 +199,7 @@ impl Endpoint {
             return Ok(());
         }
         if self.failures.load(Relaxed) != failures {
-            let source = "a concurrent call asked in vain".into();
+            let source = "a concurrent check of the chain id failed".into();
             return Err(ChainError::Unreachable {
                 method: CHAIN_ID,
                 source,
@@ -260,9 +260,9 @@ impl Endpoint {
     ) -> Result<T, ChainError> {
         let body = self.node.send_rpc_request(method, request).await?;
         let malformed = |what| ChainError::Malformed { method, what };
-        let mut reply: Value = serde_json::from_slice(&body).map_err(|_| malformed("something that is not JSON"))?;
+        let mut reply: Value = serde_json::from_slice(&body).map_err(|_| malformed("a body that is not JSON"))?;
         if reply.get("id").and_then(Value::as_u64) != Some(ID) {
-            return Err(malformed("no reply to this call"));
+            return Err(malformed("a response to another call"));
         }
         if let Some(error) = reply.get("error").filter(|error| !error.is_null()) {
             let code = error
@@ -275,7 +275,7 @@ impl Endpoint {
             .get_mut("result")
             .map(Value::take)
             .ok_or_else(|| malformed("neither a result nor an error"))?;
-        serde_json::from_value(result).map_err(|_| malformed("a result of another shape"))
+        serde_json::from_value(result).map_err(|_| malformed("a result with an unexpected format"))
     }
 
     fn log_failure(&self, error: &ChainError) {
@@ -488,7 +488,7 @@ pub(crate) mod tests {
         let down = failing(Reply::Status(503)).await;
         let elsewhere = of_chain("0x2105", wrong).await;
         let said = asked(&over(&down, &elsewhere)).await;
-        assert_eq!(said, "`eth_chainId` was answered with HTTP status 503");
+        assert_eq!(said, "`eth_chainId` returned HTTP status 503");
         // The second endpoint does not hide the wrong chain id of the first endpoint.
         assert_eq!(asked(&over(&elsewhere, &node(right).await)).await, WRONG);
     }
@@ -564,14 +564,14 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn a_node_rejection_is_reported_before_other_failures() {
-        let refused = "`eth_blockNumber` was refused with JSON-RPC code -32602";
+        let refused = "`eth_blockNumber` was rejected with JSON-RPC code -32602";
         let rows = [
             (Reply::Refused(-32_602), Reply::Status(503), refused),
             (Reply::Status(503), Reply::Refused(-32_602), refused),
             (
                 Reply::Status(429),
                 Reply::HangUp,
-                "`eth_blockNumber` was answered with HTTP status 429",
+                "`eth_blockNumber` returned HTTP status 429",
             ),
         ];
         for (first, second, error) in rows {

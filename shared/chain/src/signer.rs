@@ -25,7 +25,7 @@ alloy::sol! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignError {
     /// The payer is another wallet, because the seed or the stored address is wrong.
-    #[error("the seed derives wallet {derived}, and the payment is from {from}")]
+    #[error("the key belongs to wallet {derived}, but the payer is {from}")]
     OtherWallet {
         /// The wallet address that is derived from the seed.
         derived: Address,
@@ -33,7 +33,7 @@ pub enum SignError {
         from: Address,
     },
     /// The elliptic curve computation failed. No known input causes this error.
-    #[error("the signature could not be made")]
+    #[error("the transfer could not be signed")]
     Signature,
 }
 

@@ -33,18 +33,19 @@ impl Chain {
     /// Reads the hashes of at most [`MAX`] ancestors of the block `at`, a block tag or an EIP-1898 block object.
     pub(crate) async fn read_ancestor_hashes(&self, ancestors: &[Ancestor], at: Value) -> Result<View, ChainError> {
         let malformed = |what| ChainError::Malformed { method: METHOD, what };
-        let code = ancestor_hash_bytecode(ancestors).ok_or_else(|| malformed("too many blocks: none was asked for"))?;
+        let code = ancestor_hash_bytecode(ancestors)
+            .ok_or_else(|| malformed("no hashes, because too many blocks were requested"))?;
         let response: Bytes = self.rpc.call(METHOD, json!([{"data": code}, at])).await?;
         let (words, rest) = response.as_chunks::<32>();
         let [number, hashes @ ..] = words else {
-            return Err(malformed("no number of a block"));
+            return Err(malformed("no block number"));
         };
         if !rest.is_empty() || hashes.len() != ancestors.len() {
-            return Err(malformed("another number of blocks than was asked for"));
+            return Err(malformed("a wrong number of block hashes"));
         }
         let number = u64::try_from(U256::from_be_bytes(*number));
         Ok(View {
-            number: number.map_err(|_| malformed("a number of a block that is none"))?,
+            number: number.map_err(|_| malformed("an invalid block number"))?,
             ancestors: hashes.iter().map(parse_nonzero_hash).collect(),
         })
     }
@@ -150,11 +151,11 @@ mod tests {
     async fn a_response_of_the_wrong_length_is_an_error() {
         let word = |byte: u8| vec![byte; 32];
         let cases = [
-            (vec![], "no number of a block"),
-            (vec![0; 32], "another number of blocks than was asked for"),
-            (vec![0; 65], "another number of blocks than was asked for"),
-            (vec![0; 96], "another number of blocks than was asked for"),
-            ([word(1), word(2)].concat(), "a number of a block that is none"),
+            (vec![], "no block number"),
+            (vec![0; 32], "a wrong number of block hashes"),
+            (vec![0; 65], "a wrong number of block hashes"),
+            (vec![0; 96], "a wrong number of block hashes"),
+            ([word(1), word(2)].concat(), "an invalid block number"),
         ];
         for (bytes, what) in cases {
             let answer = json!(Bytes::from(bytes));
@@ -163,10 +164,7 @@ mod tests {
             let view = chain_for_node_url(&node.url)
                 .read_ancestor_hashes(&[Ancestor::Number(1)], latest())
                 .await;
-            assert_eq!(
-                view.unwrap_err().to_string(),
-                format!("`eth_call` was answered with {what}")
-            );
+            assert_eq!(view.unwrap_err().to_string(), format!("`eth_call` returned {what}"));
         }
     }
 }

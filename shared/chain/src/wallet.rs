@@ -26,7 +26,7 @@ pub enum KeyError {
     #[error("the nonce key must have at least 32 characters")]
     Nonce,
     /// The payment's nonce was derived from another nonce key.
-    #[error("the nonce key is not the one that this payment's nonce was derived with")]
+    #[error("the payment's nonce was derived with another nonce key")]
     NonceChanged,
 }
 

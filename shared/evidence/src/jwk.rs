@@ -18,13 +18,13 @@ pub enum JwkError {
     #[error("the key set is unreadable: {0}")]
     Unreadable(String),
     /// The bytes are not a valid public key: neither a point on P-256 nor an Ed25519 key.
-    #[error("the key is no point of its curve")]
+    #[error("the key is not a point on its curve")]
     Point,
     /// The `kid` is not the key's thumbprint.
     #[error("`kid` is not the key's thumbprint (RFC 7638)")]
     Kid,
     /// Two keys have the same `kid`.
-    #[error("the set holds a key twice")]
+    #[error("the key set contains a key twice")]
     Twice,
 }
 
@@ -177,7 +177,7 @@ impl JwkSet {
 
     pub(crate) fn from_value(value: &Value) -> Result<Self, JwkError> {
         let given = value.get("keys").and_then(Value::as_array);
-        let given = given.ok_or_else(|| JwkError::Unreadable("`keys` is no array".to_owned()))?;
+        let given = given.ok_or_else(|| JwkError::Unreadable("`keys` is not an array".to_owned()))?;
         let mut keys: Vec<Jwk> = Vec::new();
         for value in given {
             let Some(key) = Jwk::from_json(value)? else { continue };

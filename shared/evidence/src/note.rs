@@ -234,20 +234,20 @@ impl Note {
     /// Parses a note, which must end with a line break.
     pub fn parse(note: &str) -> Result<Self, NoteError> {
         if note.contains(|c: char| c < ' ' && c != '\n') {
-            return Err(NoteError::Format("it has a control character"));
+            return Err(NoteError::Format("the note has a control character"));
         }
         let body = note.strip_suffix('\n');
-        let body = body.ok_or(NoteError::Format("there is no line break at its end"))?;
+        let body = body.ok_or(NoteError::Format("the note does not end with a line break"))?;
         // Splits at the last blank line, because the text may contain other blank lines.
         let (text, lines) = body
             .rsplit_once("\n\n")
-            .ok_or(NoteError::Format("there is no blank line"))?;
+            .ok_or(NoteError::Format("the blank line is missing"))?;
         let signatures = lines
             .split('\n')
             .map(parse_signature_line)
             .collect::<Result<Vec<_>, _>>()?;
         if signatures.len() > MAX_SIGNATURES {
-            return Err(NoteError::Format("there are too many signatures"));
+            return Err(NoteError::Format("the note has too many signatures"));
         }
         Ok(Self {
             text: format!("{text}\n"),

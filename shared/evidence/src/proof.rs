@@ -43,7 +43,7 @@ impl TlogProof {
             return Err(ProofTextError::Format("`extra` is empty"));
         }
         if hashes.len() > MAX_HASHES {
-            return Err(ProofTextError::Format("it has too many hashes"));
+            return Err(ProofTextError::Format("the proof has too many hashes"));
         }
         Ok(Self {
             extra: extra.map(<[u8]>::to_vec),
@@ -96,10 +96,10 @@ impl FromStr for TlogProof {
     fn from_str(text: &str) -> Result<Self, ProofTextError> {
         let malformed = ProofTextError::Format;
         // The first blank line ends the lines before the checkpoint. The checkpoint's note contains another blank line.
-        let (head, checkpoint) = text.split_once("\n\n").ok_or(malformed("there is no checkpoint"))?;
+        let (head, checkpoint) = text.split_once("\n\n").ok_or(malformed("the checkpoint is missing"))?;
         let mut lines = head.split('\n').peekable();
         if lines.next() != Some(PROOF_HEADER) {
-            return Err(malformed("the first line is another"));
+            return Err(malformed("the first line is wrong"));
         }
         let extra = lines.next_if(|line| line.starts_with("extra "));
         let extra = extra.and_then(|line| line.strip_prefix("extra ")).map(|encoded| {
@@ -109,7 +109,7 @@ impl FromStr for TlogProof {
         let index = lines.next().and_then(|line| line.strip_prefix("index "));
         let index = index
             .and_then(decimal::parse_decimal)
-            .ok_or(malformed("there is no `index`"))?;
+            .ok_or(malformed("`index` is missing"))?;
         let hashes = lines
             .map(|line| line.parse().map_err(|_| malformed("a hash is not base64")))
             .collect::<Result<_, _>>()?;

@@ -38,5 +38,5 @@ impl fmt::Debug for Seed {
 
 /// The error for a seed that is not a valid key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the seed makes no key")]
+#[error("the seed does not derive a valid key")]
 pub struct SeedError;

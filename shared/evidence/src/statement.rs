@@ -62,7 +62,7 @@ pub enum SignError<E> {
     #[error("the statement can't be signed")]
     Signer(#[source] E),
     /// The signature is by another key than the statement's header names.
-    #[error("the signature is not of the key that the statement names")]
+    #[error("the signature is not by the key in the statement's header")]
     OtherKey,
 }
 

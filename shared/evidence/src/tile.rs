@@ -26,7 +26,7 @@ pub struct TilePath {
 
 /// The error for a text that is not the path of a tile or a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the path is none of a tile or of an entry bundle")]
+#[error("the path is not the path of a tile or an entry bundle")]
 pub struct TilePathError;
 
 impl TilePath {
@@ -120,7 +120,7 @@ impl FromStr for TilePath {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TileError {
     /// The tile is not a sequence of hashes, or the bundle is not a sequence of lengths and entries.
-    #[error("the tile's bytes are no hashes or entries")]
+    #[error("the tile's bytes are not hashes or entries")]
     Bytes,
     /// An entry is longer than 65,535 bytes.
     #[error("an entry is longer than {MAX_STATEMENT_BYTES} bytes")]

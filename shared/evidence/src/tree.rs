@@ -94,7 +94,7 @@ pub struct TreeHead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
     /// The index is not in the tree, a tree is too large, or the new tree is smaller than the old tree.
-    #[error("the proof is about an impossible tree")]
+    #[error("the proof's index or tree size is impossible")]
     Range,
     /// There are too many or too few hashes, or they do not lead to the root.
     #[error("the proof's hashes do not lead to the tree's root")]

@@ -288,7 +288,7 @@ impl Log {
         .await?;
         for value in &gathered.unreadable {
             let key = format!("{QUARANTINE_PREFIX}unreadable/{}", DocumentHash::digest(value));
-            self.quarantine_change(&key, value, "it is not a fact", now, stating)
+            self.quarantine_change(&key, value, "the value is not a pending change", now, stating)
                 .await?;
         }
         let (again, waiting) = split_into_retried_and_skipped(std::mem::take(&mut state.later), now);
@@ -299,7 +299,7 @@ impl Log {
         if gathered.facts.len() >= OUTAGE && outcomes.iter().all(|outcome| matches!(outcome, Outcome::Later(_))) {
             return Err(Error::temporarily_unavailable(
                 PUBLISHING,
-                "none of the facts can be read",
+                "none of the pending changes can be signed",
             ));
         }
         let (mut entries, mut later) = (Vec::new(), waiting.clone());
@@ -307,7 +307,7 @@ impl Log {
         for (change, outcome) in changes.into_iter().zip(outcomes) {
             let reason = match outcome {
                 Outcome::Stated(SignedStatement { statement, .. }) if !fits_in_log_entry(&statement) => {
-                    "its statement is longer than an entry of the log".to_owned()
+                    "the statement is longer than a log entry may be".to_owned()
                 }
                 Outcome::Stated(SignedStatement { kind, id, statement }) => {
                     let kind = kind.typ().to_owned();
@@ -466,7 +466,10 @@ impl Log {
         let edge = self.read_tree_edge(&before).await?;
         let appended = append_entries(&edge, &entries)?;
         if appended.head != head {
-            return Err(Error::internal(PUBLISHING, "the committed entries have another root"));
+            return Err(Error::internal(
+                PUBLISHING,
+                "the root of the committed entries differs from the state",
+            ));
         }
         let tiles = appended.bundles.iter().chain(&appended.tiles);
         let puts = tiles.map(|(path, bytes)| async move { self.objects.put(&path.to_string(), bytes).await });
@@ -521,7 +524,7 @@ impl Log {
             if state.published_tree()? == *published_head && state.batch().is_none() {
                 return Err(Error::internal(
                     PUBLISHING,
-                    "the checkpoint is of another tree than the state",
+                    "the checkpoint and the state have different trees",
                 ));
             }
         }
@@ -538,7 +541,7 @@ impl Log {
         Err(Error::internal(
             PUBLISHING,
             format!(
-                "the tree of the anchored checkpoint {} is no part of the log",
+                "the tree of the archived checkpoint of {} entries is not part of the log",
                 anchored.size
             ),
         ))
@@ -606,7 +609,7 @@ impl Log {
 
     async fn read_tree_edge(&self, head: &TreeHead) -> Result<Edge> {
         let edge = Edge::read_right_edge(&self.objects, head).await;
-        edge.map_err(|error| Error::internal("reading the log's edge", error))
+        edge.map_err(|error| Error::internal("reading the right edge of the log's tree", error))
     }
 }
 

@@ -37,7 +37,7 @@ pub async fn read_oldest_pending_time(objects: &ObjectStore) -> Result<Option<Ti
 /// Makes up to 1,000 quarantined changes pending again. Returns their number. An operator calls this after the cause is
 /// fixed.
 pub async fn make_quarantined_changes_pending(objects: &ObjectStore, now: Timestamp) -> Result<usize> {
-    const READING: &str = "reading what was set aside";
+    const READING: &str = "reading set-aside change events";
     let (mut changes, mut keys) = (Vec::new(), Vec::new());
     for key in objects.list(QUARANTINE_PREFIX, None, 1_000).await? {
         let Some(object) = objects.get(&key).await? else {

@@ -107,14 +107,14 @@ async fn audit_batch(
         None => batch.has_object(),
     };
     if !is_indexed {
-        report(&subject, "their object of the index differs, or is missing");
+        report(&subject, "the index object of these entries differs or is missing");
     }
     // Without the index object, the commit time in the archive object can't be compared.
     if let Some(archive) = archive
         && batch.has_object()
         && let Some(key) = archive.find_difference(batch, &entries).await?
     {
-        report(&key, "the archived object differs from the log, or is missing");
+        report(&key, "the archived object differs from the log or is missing");
     }
     Ok(())
 }

@@ -25,7 +25,8 @@ const SHARD: &str = "missing";
 pub struct MissingStatements {
     /// The number of missing statements that will be signed.
     pub pending: u64,
-    /// The number of missing statements that can't be signed, by reason, such as `it changed within the last 25 hours`.
+    /// The number of missing statements that can't be signed, by reason, such as `the change was made within the last 25
+    /// hours`.
     pub reasons: BTreeMap<String, u64>,
 }
 
@@ -53,14 +54,14 @@ impl MissingStatements {
                 let known = unstated.iter().find(|(known, _)| *known == change);
                 match (known, &change) {
                     (Some((_, Some(reason))), _) => {
-                        self.count_unrecoverable_statement(format!("it was set aside: {reason}"));
+                        self.count_unrecoverable_statement(format!("the change was set aside: {reason}"));
                     }
-                    (Some((_, None)), _) => self.count_unrecoverable_statement("it is pending"),
+                    (Some((_, None)), _) => self.count_unrecoverable_statement("the change is pending"),
                     (None, _) if now.since(at) < STREAM_RETENTION => {
-                        self.count_unrecoverable_statement("it changed within the last 25 hours");
+                        self.count_unrecoverable_statement("the change was made within the last 25 hours");
                     }
                     (None, StatedChange::Released(..)) => {
-                        self.count_unrecoverable_statement("the record does not have the time of the release");
+                        self.count_unrecoverable_statement("the settlement record has no release time");
                     }
                     (None, _) => changes.push(PendingChange {
                         sequence: String::new(),

@@ -147,7 +147,7 @@ impl ObjectStore {
     ///
     /// Returns `false` if the condition failed. An earlier attempt of the same call may have written the object.
     pub async fn put_if_version(&self, key: &str, bytes: &[u8], version: Option<&ObjectVersion>) -> Result<bool> {
-        const WRITING: &str = "writing an object under a condition";
+        const WRITING: &str = "writing an object conditionally";
         match &self.0 {
             Place::Bucket { client, bucket } => {
                 // A bucket with Object Lock requires a checksum (API reference, `PutObject`).

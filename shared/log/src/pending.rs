@@ -92,7 +92,8 @@ impl PendingBatch {
             return Ok(());
         };
         let key = format!("{PREFIX}{}/{}-{}", self.shard, first.sequence, last.sequence);
-        let bytes = serde_json::to_vec(&self.facts).map_err(|error| Error::internal("writing facts", error))?;
+        let bytes =
+            serde_json::to_vec(&self.facts).map_err(|error| Error::internal("writing pending changes", error))?;
         objects.put(&key, &bytes).await
     }
 

@@ -891,7 +891,7 @@ async fn an_unsignable_change_is_quarantined_and_blocks_no_other() {
     let unreadable = |n: u8| (n == 4).then(|| Outcome::SetAside("`checks` can't be read".to_owned()));
     let rows: [(OutcomeOf, &str); 2] = [
         (unreadable, "`checks` can't be read"),
-        (too_long, "its statement is longer than an entry of the log"),
+        (too_long, "the statement is longer than a log entry may be"),
     ];
     for (outcome, reason) in rows {
         let folder = Folder::new();
@@ -936,7 +936,10 @@ async fn an_unreadable_object_of_pending_changes_is_quarantined() {
     check(&objects, &TreeHead::empty()).await;
     let aside = picky.aside();
     assert!(
-        aside.len() == 2 && aside.iter().all(|line| line.ends_with("it is not a fact")),
+        aside.len() == 2
+            && aside
+                .iter()
+                .all(|line| line.ends_with("the value is not a pending change")),
         "{aside:?}"
     );
 }

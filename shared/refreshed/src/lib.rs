@@ -112,7 +112,7 @@ impl<T: Clone> RefreshingCache<T> {
         let usable = self.value_within_max_age(&held, now);
         // Another request may have fetched the value while this request waited for the lock.
         if self.was_fetched_recently(&held, now) {
-            return usable.ok_or_else(|| Error::internal(self.fetching, "there was no answer a moment ago"));
+            return usable.ok_or_else(|| Error::internal(self.fetching, "the last attempt failed a moment ago"));
         }
         // Boxed, because the future is large and the future's type is nested too deeply for the compiler.
         match Box::pin(fetch()).await {

@@ -140,9 +140,9 @@ impl People {
         let entry = self.audit_entry(&user.acting, &action, changes)?;
         match self.ledger.create_agent(&agent, &entry).await? {
             CreateAgentResult::Stored => {
-                OwnedAgent::new(user, agent).ok_or_else(|| Error::internal(OPERATION, "it is not its owner's"))
+                OwnedAgent::new(user, agent).ok_or_else(|| Error::internal(OPERATION, "the agent has another owner"))
             }
-            CreateAgentResult::Exists => Err(Error::internal(OPERATION, "its id is taken")),
+            CreateAgentResult::Exists => Err(Error::internal(OPERATION, "the agent id already exists")),
         }
     }
 

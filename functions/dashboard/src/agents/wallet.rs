@@ -9,7 +9,7 @@ use purser_domain::{AgentId, Amount, Causes, Error, ErrorKind, Result, Wallet};
 use purser_store::SpareKey;
 use tracing::warn;
 
-const OPERATION: &str = "making a wallet";
+const OPERATION: &str = "creating a wallet";
 
 /// `Retry-After` while a new KMS key can't be used yet. KMS applies tags within five minutes.
 const NEW_KEY_SECONDS: u64 = 10;
@@ -72,7 +72,7 @@ impl People {
         attested
             .requested_wallet(&arguments)
             .filter(|wallet| is_attested(&wallet.attestation, agent, wallet.address))
-            .ok_or_else(|| Error::internal(OPERATION, "it is not attested"))
+            .ok_or_else(|| Error::internal(OPERATION, "the wallet is not attested"))
     }
 
     fn new_agent_id(&self) -> Result<AgentId> {

@@ -36,7 +36,7 @@ pub(crate) async fn revoke_grant(State(people): State<Arc<People>>, request: Req
     let (parts, body) = request.into_parts();
     // `with_middleware` has already checked the body's length.
     let body = to_bytes(body, usize::MAX).await;
-    let body = body.map_err(|error| Error::internal("reading the body", error))?;
+    let body = body.map_err(|error| Error::internal("reading the request body", error))?;
     let scope = ThrottleScope::for_request(&parts.extensions);
     let counted = async { Ok(()) };
     people

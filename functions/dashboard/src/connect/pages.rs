@@ -214,7 +214,8 @@ async fn request_page(
         .await?
         .into_response();
     let policy = page_security_policy(&form_target(uri));
-    let policy = HeaderValue::from_str(&policy).map_err(|error| Error::internal("writing a header", error))?;
+    let policy = HeaderValue::from_str(&policy)
+        .map_err(|error| Error::internal("writing the header `Content-Security-Policy`", error))?;
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
     Ok(response)
 }

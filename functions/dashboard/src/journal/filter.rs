@@ -28,8 +28,8 @@ pub(crate) struct HistoryFilter {
     /// The `error` or the `reason` of the decision. Only blocked and escalated payments match.
     pub(crate) reason: Option<String>,
     pub(crate) pay_to: Option<Address>,
-    pub(crate) least: Option<Amount>,
-    pub(crate) most: Option<Amount>,
+    pub(crate) min_amount: Option<Amount>,
+    pub(crate) max_amount: Option<Amount>,
     pub(crate) span: Span,
 }
 
@@ -47,8 +47,8 @@ impl HistoryFilter {
             service: service(query),
             reason: query.parse_text("reason"),
             pay_to: query.parse_with("pay_to", parse_payee, "must be an address"),
-            least: query.parse_amount("min_amount_units"),
-            most: query.parse_amount("max_amount_units"),
+            min_amount: query.parse_amount("min_amount_units"),
+            max_amount: query.parse_amount("max_amount_units"),
             span: Span { from, to },
         }
     }
@@ -64,8 +64,14 @@ impl HistoryFilter {
             ("service_id", self.service.map(|service| service.to_string())),
             ("reason", self.reason.clone()),
             ("pay_to", self.pay_to.map(|pay_to| pay_to.to_string())),
-            ("min_amount_units", self.least.map(|amount| amount.units().to_string())),
-            ("max_amount_units", self.most.map(|amount| amount.units().to_string())),
+            (
+                "min_amount_units",
+                self.min_amount.map(|amount| amount.units().to_string()),
+            ),
+            (
+                "max_amount_units",
+                self.max_amount.map(|amount| amount.units().to_string()),
+            ),
             ("from", self.span.from.map(|at| at.to_string())),
             ("to", self.span.to.map(|at| at.to_string())),
         ]
@@ -112,8 +118,8 @@ impl HistoryFilter {
                 && self.service.is_none_or(|service| entry.service == Some(service))
                 && self.reason.as_ref().is_none_or(has_reason)
                 && self.pay_to.is_none_or(|pay_to| entry.pay_to == pay_to)
-                && self.least.is_none_or(|least| entry.amount >= least)
-                && self.most.is_none_or(|max| entry.amount <= max),
+                && self.min_amount.is_none_or(|min| entry.amount >= min)
+                && self.max_amount.is_none_or(|max| entry.amount <= max),
         )
     }
 }

@@ -135,8 +135,8 @@ fn parse_history_query(uri: &Uri) -> (HistoryFilter, Option<Uuid>, Option<String
     let service =
         |query: &mut Query| query.parse_with("service_id", ServiceId::parse, "is not one of the listed values");
     let filter = HistoryFilter {
-        least: parse_dollars(&mut query, "min"),
-        most: parse_dollars(&mut query, "max"),
+        min_amount: parse_dollars(&mut query, "min"),
+        max_amount: parse_dollars(&mut query, "max"),
         ..HistoryFilter::from_query(&mut query, service)
     };
     let cursor = query.parse_with(
@@ -160,8 +160,8 @@ fn history_url(path: &str, filter: &HistoryFilter, cursor: Option<Uuid>) -> Stri
         .filter(|(name, _)| !amounts.contains(name));
     let amount = |amount: Option<Amount>| amount.map(Amount::to_usdc);
     let own = [
-        ("min", amount(filter.least)),
-        ("max", amount(filter.most)),
+        ("min", amount(filter.min_amount)),
+        ("max", amount(filter.max_amount)),
         ("cursor", cursor.map(cursor::format_uuid_cursor)),
     ];
     crate::address::path_with_query(path, parameters.chain(own))
@@ -236,8 +236,8 @@ fn history_filter_form(page: &DecisionListPage<'_>, is_open: bool) -> Markup {
             (text_field("reason", "reason", "Reason", filter.reason.as_deref().unwrap_or_default()))
         }
         @if let Some(pay_to) = filter.pay_to { (text_field("pay-to", "pay_to", "Payee", &pay_to.to_string())) }
-        (text_field("min", "min", "From $", &amount(filter.least)))
-        (text_field("max", "max", "To $", &amount(filter.most)))
+        (text_field("min", "min", "From $", &amount(filter.min_amount)))
+        (text_field("max", "max", "To $", &amount(filter.max_amount)))
         (date_fields(filter.span.from, filter.span.to))
     };
     filter_form(

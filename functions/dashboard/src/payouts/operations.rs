@@ -78,7 +78,7 @@ impl People {
         amount: WithdrawalAmount,
         key: &str,
     ) -> Result<MadeWithdrawal> {
-        const OPERATION: &str = "paying out";
+        const OPERATION: &str = "withdrawing from a wallet";
         let (agent, acting) = (owned.agent().id, owned.acting());
         let action = Act::new(AuditKind::PaidOut).on_agent(agent);
         let paid = async {
@@ -93,7 +93,7 @@ impl People {
         let reserved: ReservedWithdrawal = self.audit_rejection(acting, &action, paid).await?;
         let settlement = self.ledger.read_settlement_by_id(agent, reserved.settlement).await?;
         Ok(MadeWithdrawal {
-            settlement: settlement.ok_or_else(|| Error::internal(OPERATION, "its settlement is gone"))?,
+            settlement: settlement.ok_or_else(|| Error::internal(OPERATION, "the settlement no longer exists"))?,
             submission: reserved.submission,
             replayed: reserved.replayed,
         })
@@ -110,5 +110,5 @@ impl People {
 
 fn require_owner_id(owned: &OwnedAgent) -> Result<UserId> {
     let user = UserId::parse(&owned.agent().owner);
-    user.ok_or_else(|| Error::internal("reading an agent's owner", "it is no person's id"))
+    user.ok_or_else(|| Error::internal("reading an agent's owner", "the owner is not a user id"))
 }

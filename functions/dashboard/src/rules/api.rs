@@ -684,7 +684,7 @@ fn rule_view(usage: &RuleUsage) -> RuleView {
 async fn rule_response(people: &People, owned: &OwnedAgent, id: RuleId) -> Result<Response, Error> {
     let rules = people.list_rules(owned).await?;
     let rule = rules.iter().find(|usage| usage.rule.id == id);
-    let rule = rule.ok_or_else(|| Error::internal("answering with a rule", "it is not there"))?;
+    let rule = rule.ok_or_else(|| Error::internal("returning a rule", "the rule no longer exists"))?;
     let Agent { id, version, .. } = *owned.agent();
     let written = WrittenRule {
         agent_id: id,

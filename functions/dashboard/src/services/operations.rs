@@ -276,7 +276,12 @@ impl People {
 
     async fn read_governed_service(&self, owned: &OwnedAgent, record: EnabledService) -> Result<GovernedService> {
         let item = self.read_governed_services(owned, vec![record]).await?.pop();
-        item.ok_or_else(|| Error::internal("reading what was spent", "one record became none"))
+        item.ok_or_else(|| {
+            Error::internal(
+                "reading the spend on a service",
+                "the result does not contain the service",
+            )
+        })
     }
 
     async fn read_governed_services(

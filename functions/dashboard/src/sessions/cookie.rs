@@ -37,7 +37,10 @@ impl Cookie<'_> {
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
         if !is_plain || value.len() > MAX_VALUE_BYTES {
-            return Err(Error::internal("setting a cookie", "the value does not fit into one"));
+            return Err(Error::internal(
+                "setting a cookie",
+                "the value is too long or has an invalid character",
+            ));
         }
         let secure = origin.is_secure();
         let (name, age) = (self.cookie_name(secure), age.secs());

@@ -20,7 +20,12 @@ impl Origin {
             .ok()
             .filter(|url| url.origin().ascii_serialization() == url.as_str().trim_end_matches('/'));
         let origin = bare.map(|url| Self(url.origin().ascii_serialization()));
-        origin.ok_or_else(|| Error::internal("finding the address of the pages", "the gateway tells no name"))
+        origin.ok_or_else(|| {
+            Error::internal(
+                "determining the origin of the pages",
+                "the gateway sent no valid domain name",
+            )
+        })
     }
 
     /// Returns whether the origin uses HTTPS, which `Secure` cookies require.

@@ -150,7 +150,7 @@ impl FromRequest<Arc<People>> for VerifiedForm {
         require_same_origin(&parts.headers, origin.as_str()).map_err(error_response)?;
         let body = Bytes::from_request(Request::new(body), people)
             .await
-            .map_err(|error| error_response(Error::internal("reading a form", error)))?;
+            .map_err(|error| error_response(Error::internal("reading the body of a form", error)))?;
         let session = PageSession::for_request(&parts, &body, &origin, people, true).await;
         let session = session.map_err(|error| redirect_to_sign_in(error, &parts.method, &parts.uri))?;
         if !session.token.matches_form(&body) {

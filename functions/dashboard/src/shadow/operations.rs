@@ -309,5 +309,5 @@ fn limit_changes(agent: &Agent, current: &CurrentLimits, catalog: &Catalog) -> A
 
 fn require_owner_id(owned: &OwnedAgent) -> Result<UserId> {
     let user = UserId::parse(&owned.agent().owner);
-    user.ok_or_else(|| purser_domain::Error::internal("reading an agent's owner", "it is no person's id"))
+    user.ok_or_else(|| purser_domain::Error::internal("reading an agent's owner", "the owner is not a user id"))
 }

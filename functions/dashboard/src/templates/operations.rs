@@ -72,7 +72,8 @@ impl People {
             return Ok(None);
         };
         let terms = self.ledger.read_template_limits(&user.id, entry.version).await?;
-        let terms = terms.ok_or_else(|| Error::internal("reading a policy template", "its version is not there"))?;
+        let terms = terms
+            .ok_or_else(|| Error::internal("reading a policy template", "the template's version does not exist"))?;
         Ok(Some(OwnTemplate {
             template: PolicyTemplate {
                 name: name.clone(),
@@ -125,7 +126,12 @@ impl People {
             let next = list.with_template(name, is_edited, update.default, self.now());
             let next = next.ok_or_else(too_many_templates_error)?;
             let entry = next.entries.get(name).copied();
-            let entry = entry.ok_or_else(|| Error::internal("editing a policy template", "it is not in its list"))?;
+            let entry = entry.ok_or_else(|| {
+                Error::internal(
+                    "updating a policy template",
+                    "the updated list does not contain the template",
+                )
+            })?;
             let after = OwnTemplate {
                 template: PolicyTemplate {
                     name: name.clone(),

@@ -189,7 +189,10 @@ impl People {
         {
             Change::None(own) => Ok(own),
             Change::Edited(webhook) => Ok(webhook.into()),
-            Change::Rotated(..) | Change::Removed => Err(Error::internal("editing a webhook", "it is another change")),
+            Change::Rotated(..) | Change::Removed => Err(Error::internal(
+                "updating a webhook",
+                "the result belongs to another change",
+            )),
         }
     }
 
@@ -216,9 +219,10 @@ impl People {
         };
         match self.audit_rejection(&user.acting, &action, rotated).await? {
             (secret, Change::Rotated(webhook, ..)) => Ok(issued_webhook(webhook, &secret)),
-            (_, Change::None(_) | Change::Edited(_) | Change::Removed) => {
-                Err(Error::internal("rotating a secret", "it is another change"))
-            }
+            (_, Change::None(_) | Change::Edited(_) | Change::Removed) => Err(Error::internal(
+                "rotating a webhook's secret",
+                "the result belongs to another change",
+            )),
         }
     }
 
@@ -289,7 +293,7 @@ impl People {
         let webhook = owned_webhook.webhook.id;
         let request = self.webhook_request(user, webhook, None)?;
         let event = test_event(self.event_source.clone(), &user.id, webhook, request.id);
-        let event = event.map_err(|error| Error::internal("making a test event", error))?;
+        let event = event.map_err(|error| Error::internal("building a test event", error))?;
         self.webhook_requests.send(&request).await?;
         Ok(Delivery::new(webhook, &event).id)
     }

@@ -1455,7 +1455,7 @@ async fn decision_pages_apply_filters_and_report_invalid_filters() {
             "?cursor=x",
             "The address of this page: is invalid; start from the first page.",
         ),
-        ("?from=2026-11-21&to=2026-11-20", "To: must not be before from."),
+        ("?from=2026-11-21&to=2026-11-20", "To: must be after from."),
     ] {
         // The page keeps the valid filters, and shows no row.
         let seen = owner.get(&format!("/dashboard/decisions{query}&result=block")).await;

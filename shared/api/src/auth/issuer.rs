@@ -128,7 +128,7 @@ impl Issuer {
             .build();
         let issuer = Self {
             name,
-            client: client.map_err(|error| Error::internal("making an HTTP client", error))?,
+            client: client.map_err(|error| Error::internal("creating an HTTP client", error))?,
             known: RefreshingCache::new(ASKING, AGES, log_issuer_unavailable),
         };
         match issuer.fetch_documents().await {
@@ -176,7 +176,7 @@ impl Issuer {
         let wire: WireOidcMetadata = self.get_json(&address).await.map_err(failed)?;
         // Without this check, one issuer could impersonate another (OpenID Connect Discovery §4.3).
         if wire.issuer != self.name {
-            return Err(failed(format!("{address} is another issuer's")));
+            return Err(failed(format!("the metadata at {address} belongs to another issuer")));
         }
         let address = |text: &str, name: &str| {
             parse_endpoint(text).ok_or_else(|| failed(format!("the {name} is not an https address")))
@@ -200,13 +200,13 @@ impl Issuer {
     async fn get_json<T: DeserializeOwned>(&self, address: &str) -> Result<T, String> {
         let (status, body) = send_request(self.client.get(address)).await?;
         if !status.is_success() {
-            return Err(format!("{address} answers {status}"));
+            return Err(format!("{address} returned {status}"));
         }
-        serde_json::from_slice(&body).map_err(|_| format!("{address} answers something else"))
+        serde_json::from_slice(&body).map_err(|_| format!("the response from {address} has an unexpected format"))
     }
 }
 
-const ASKING: &str = "asking the issuer of sessions";
+const ASKING: &str = "calling the OpenID issuer";
 
 fn log_issuer_unavailable(error: &Error) {
     warn!(cause = %error, "session.issuer_unavailable");
@@ -220,7 +220,7 @@ async fn send_request(request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), 
     while let Some(chunk) = response.chunk().await.map_err(message)? {
         body.extend_from_slice(&chunk);
         if body.len() > MAX_RESPONSE_BYTES {
-            return Err("the answer is longer than the limit".to_owned());
+            return Err("the response is longer than the limit".to_owned());
         }
     }
     Ok((response.status(), body))
@@ -431,13 +431,16 @@ mod tests {
         let rows = [
             (json!({}), None),
             (json!({"end_session_endpoint": null}), None),
-            (json!({"issuer": "https://issuer.example"}), Some("another issuer's")),
+            (
+                json!({"issuer": "https://issuer.example"}),
+                Some("belongs to another issuer"),
+            ),
             (
                 json!({"issuer": format!("{}/", issuer.address)}),
-                Some("another issuer's"),
+                Some("belongs to another issuer"),
             ),
-            (json!({"issuer": null}), Some("something else")),
-            (json!({"token_endpoint": null}), Some("something else")),
+            (json!({"issuer": null}), Some("unexpected format")),
+            (json!({"token_endpoint": null}), Some("unexpected format")),
             (json!({"jwks_uri": "http://issuer.example/keys"}), Some("jwks_uri")),
             (json!({"jwks_uri": "file:///etc/passwd"}), Some("jwks_uri")),
             (

@@ -425,19 +425,19 @@ impl Sessions {
             ("client_id", self.client_id()),
             ("code_verifier", code.code_verifier),
         ];
-        let failed = |message: String| Error::internal("exchanging the code of a sign-in", message);
+        let failed = |message: String| Error::internal("exchanging a sign-in's code", message);
         let response = self.issuer.post_form(&metadata.token_endpoint, &form).await;
         let (status, body) = response.map_err(failed)?;
         if status.is_success() {
             let tokens: WireTokens = serde_json::from_slice(&body)
-                .map_err(|_| failed("the issuer's answer holds no ID token".to_owned()))?;
+                .map_err(|_| failed("the issuer's response has no ID token".to_owned()))?;
             return Ok(tokens.id_token);
         }
         let error: Option<WireTokenError> = serde_json::from_slice(&body).ok();
         if error.is_some_and(|error| error.error == "invalid_grant") {
             return Err(invalid_session_error("code"));
         }
-        Err(failed(format!("the issuer answers {status}")))
+        Err(failed(format!("the issuer returned {status}")))
     }
 }
 

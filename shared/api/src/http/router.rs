@@ -174,7 +174,7 @@ async fn run_within(limit: Option<Duration>, work: impl Future<Output = Result<R
     let Some(limit) = limit else { return work.await };
     tokio::time::timeout(limit, work)
         .await
-        .unwrap_or_else(|elapsed| Err(Error::internal("answering before the function's deadline", elapsed)))
+        .unwrap_or_else(|elapsed| Err(Error::internal("responding before the function's deadline", elapsed)))
 }
 
 /// Turns a panic into an error, so that the panic fails one request and not the Lambda instance.
@@ -185,7 +185,10 @@ async fn catch_panic(work: impl Future<Output = Result<Response>>) -> Result<Res
 }
 
 fn panic_response(payload: &(dyn Any + Send)) -> String {
-    format!("panicked: {}", panic_text(payload).unwrap_or("see the line `panic`"))
+    format!(
+        "the handler panicked: {}",
+        panic_text(payload).unwrap_or("see the log line `panic`")
+    )
 }
 
 /// Adds the common headers to a response, and the request id to the body of an error.
@@ -628,7 +631,7 @@ mod tests {
                 "request.failed",
                 json!({
                     "route": "/panics/{text}",
-                    "cause": "internal_error while handling the request: panicked: see the line `panic`",
+                    "cause": "internal_error while handling the request: the handler panicked: see the log line `panic`",
                 }),
             ),
         ];

@@ -32,7 +32,7 @@ struct InvokedFunction {
     client: OnceLock<Client>,
     /// The function's name or ARN.
     name: String,
-    /// The operation in errors and in the log, such as "asking `payments`".
+    /// The operation in errors and in the log, such as "calling `payments`".
     asking: &'static str,
 }
 
@@ -48,7 +48,7 @@ enum Attempts {
 impl PaymentsFunction {
     /// Creates a client for the function with this name or ARN. Does not connect.
     pub const fn new(aws: SdkConfig, name: String) -> Self {
-        Self(InvokedFunction::new(aws, name, "asking `payments`"))
+        Self(InvokedFunction::new(aws, name, "calling `payments`"))
     }
 
     /// Requests an agent's wallet address, with an attestation that the caller must verify.
@@ -100,7 +100,7 @@ impl PaymentsFunction {
 impl InternalFunction {
     /// Creates a client for the function with this name or ARN. Does not connect.
     pub const fn new(aws: SdkConfig, name: String) -> Self {
-        Self(InvokedFunction::new(aws, name, "asking `internal`"))
+        Self(InvokedFunction::new(aws, name, "calling `internal`"))
     }
 
     /// Requests an operator action from a browser. Makes one attempt, because a second would see the changes of the
@@ -169,13 +169,16 @@ impl InvokedFunction {
             ));
         }
         let payload = response.payload.map(Blob::into_inner).unwrap_or_default();
-        let unexpected = |_| self.invocation_error("the shape of its answer is not the expected one");
+        let unexpected = |_| self.invocation_error("the response has an unexpected format");
         let response: DirectAnswer = serde_json::from_slice(&payload).map_err(unexpected)?;
         if response.status == 200 {
             return serde_json::from_str(response.body.get()).map_err(unexpected);
         }
         let Refusal { error, request_id } = serde_json::from_str(response.body.get()).unwrap_or_default();
-        let result = format!("it answered {} {error}, request {request_id}", response.status);
+        let result = format!(
+            "the function returned {} {error}, request {request_id}",
+            response.status
+        );
         Err(match response.status {
             429 | 503 => Error::temporarily_unavailable(self.asking, result),
             _ => self.invocation_error(result),

@@ -180,7 +180,7 @@ impl WithdrawalResponse {
 }
 
 fn unexpected_response_error() -> Error {
-    Error::internal("asking `payments`", "the shape of its answer is not the expected one")
+    Error::internal("calling `payments`", "the response has an unexpected format")
 }
 
 #[cfg(test)]

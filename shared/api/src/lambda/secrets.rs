@@ -42,12 +42,12 @@ impl Secrets {
                 let errors = response.errors.as_deref().unwrap_or_default();
                 let error = errors.iter().find(|error| error.secret_id() == Some(arn));
                 return Err(failed(match error.and_then(ApiErrorType::error_code) {
-                    Some("ResourceNotFoundException") => "does not exist",
+                    Some("ResourceNotFoundException") => "the secret does not exist",
                     Some(code) => code,
-                    None => "is not in the answer",
+                    None => "the response does not contain the secret",
                 }));
             };
-            *text = value.take().ok_or_else(|| failed("is not a text"))?;
+            *text = value.take().ok_or_else(|| failed("the secret is not a text"))?;
         }
         Ok(texts)
     }
@@ -61,13 +61,15 @@ impl Secrets {
                 .as_service_error()
                 .is_some_and(GetSecretValueError::is_resource_not_found_exception);
             if is_missing {
-                failed("does not exist")
+                failed("the secret does not exist")
             } else {
                 // Keeps only the SDK error's messages, because the error can contain the whole response.
                 failed(&Causes(&error).to_string())
             }
         })?;
-        let text = response.secret_string.ok_or_else(|| failed("is not a text"))?;
+        let text = response
+            .secret_string
+            .ok_or_else(|| failed("the secret is not a text"))?;
         Ok(Zeroizing::new(text))
     }
 }
@@ -109,11 +111,15 @@ mod tests {
     async fn errors_name_the_secret_without_its_value() {
         let rows = [
             (200, r#"{"SecretString":"hunter2","VersionStages":7}"#, "arn:seed"),
-            (200, r#"{"SecretBinary":"aHVudGVyMg=="}"#, "`arn:seed`: is not a text"),
+            (
+                200,
+                r#"{"SecretBinary":"aHVudGVyMg=="}"#,
+                "`arn:seed`: the secret is not a text",
+            ),
             (
                 400,
                 r#"{"__type":"ResourceNotFoundException","Message":"not hunter"}"#,
-                "`arn:seed`: does not exist",
+                "`arn:seed`: the secret does not exist",
             ),
             (
                 400,
@@ -136,7 +142,7 @@ mod tests {
             (
                 200,
                 r#"{"SecretValues":[{"ARN":"arn:a","SecretString":"hunter2"}],"Errors":[{"SecretId":"arn:b","ErrorCode":"ResourceNotFoundException"}]}"#,
-                "`arn:b`: does not exist",
+                "`arn:b`: the secret does not exist",
             ),
             (
                 200,
@@ -146,12 +152,12 @@ mod tests {
             (
                 200,
                 r#"{"SecretValues":[{"ARN":"arn:a","SecretString":"hunter2"}]}"#,
-                "`arn:b`: is not in the answer",
+                "`arn:b`: the response does not contain the secret",
             ),
             (
                 200,
                 r#"{"SecretValues":[{"ARN":"arn:a","SecretString":"hunter2"},{"ARN":"arn:b","SecretBinary":"aHVudGVyMg=="}]}"#,
-                "`arn:b`: is not a text",
+                "`arn:b`: the secret is not a text",
             ),
             (
                 200,

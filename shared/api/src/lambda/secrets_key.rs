@@ -61,7 +61,7 @@ impl SecretsKey {
         let ciphertext = response.ciphertext_blob.map(Blob::into_inner);
         ciphertext
             .map(Ciphertext::from_bytes)
-            .ok_or_else(|| Error::internal(OPERATION, "there is no ciphertext in the answer"))
+            .ok_or_else(|| Error::internal(OPERATION, "the response has no ciphertext"))
     }
 
     /// Decrypts a secret, or returns the cached value.
@@ -84,7 +84,7 @@ impl SecretsKey {
         }
         let response = request.send().await.map_err(|error| kms_error(OPERATION, &error))?;
         let secret = response.plaintext.map(Blob::into_inner).map(Zeroizing::new);
-        let secret = secret.ok_or_else(|| Error::internal(OPERATION, "there is no secret in the answer"))?;
+        let secret = secret.ok_or_else(|| Error::internal(OPERATION, "the response has no plaintext"))?;
         let mut known = self.lock_cache();
         if known.len() >= MAX_CACHED {
             known.clear();

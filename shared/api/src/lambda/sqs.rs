@@ -68,8 +68,12 @@ impl SqsBatch {
     }
 
     fn read(event: Value) -> Result<Self> {
-        serde_json::from_value(event)
-            .map_err(|_| Error::internal("reading a batch", "its shape is not the expected one"))
+        serde_json::from_value(event).map_err(|_| {
+            Error::internal(
+                "reading a batch of queue messages",
+                "the batch has an unexpected format",
+            )
+        })
     }
 }
 
@@ -84,14 +88,14 @@ impl SqsRecord {
     /// Parses a message that a function of this service sent.
     pub fn parse_message<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_str(&self.body)
-            .map_err(|_| Error::internal("reading a message", "its shape is not the expected one"))
+            .map_err(|_| Error::internal("reading a queue message", "the message has an unexpected format"))
     }
 
     /// Parses the event that the event bus delivered.
     pub fn parse_event(&self) -> Result<Event> {
         const OPERATION: &str = "reading an event from the bus";
         let from_bus: FromBus<'_> = serde_json::from_str(&self.body)
-            .map_err(|_| Error::internal(OPERATION, "its shape is not the expected one"))?;
+            .map_err(|_| Error::internal(OPERATION, "the message has an unexpected format"))?;
         Event::parse(from_bus.detail.get().as_bytes()).map_err(|error| Error::internal(OPERATION, error))
     }
 }
@@ -128,7 +132,7 @@ impl Queue {
         message: &impl Serialize,
         delay: Option<Duration>,
     ) -> Result<String> {
-        const OPERATION: &str = "sending to a queue";
+        const OPERATION: &str = "sending a message to a queue";
         let body = serde_json::to_string(message).map_err(|error| Error::internal(OPERATION, error))?;
         let delay = delay.map(|delay| delay.secs_rounded_up().min(u64::from(MAX_DELAY_SECS)));
         let request = self
@@ -144,7 +148,7 @@ impl Queue {
             Error::temporarily_unavailable(OPERATION, result)
         })?;
         let id = sent.message_id;
-        id.ok_or_else(|| Error::internal(OPERATION, "the message has no id"))
+        id.ok_or_else(|| Error::internal(OPERATION, "the response has no message id"))
     }
 
     /// Hides a message from all receivers for `pause`, at most [`MAX_VISIBILITY_TIMEOUT_SECS`].

@@ -157,7 +157,7 @@ pub fn parse_time_range(query: &mut Query) -> (Option<Timestamp>, Option<Timesta
     if let (Some(from), Some(to)) = (from, to)
         && to <= from
     {
-        query.add_error("to", "must not be before `from`");
+        query.add_error("to", "must be after `from`");
     }
     (from, to)
 }

@@ -15,21 +15,19 @@ use serde_json::Value;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoReplay {
     /// The statement has no hashes of the inputs, or an input document is missing.
-    #[error("the decision names no inputs, or the file has not their documents, which the owner's file has")]
+    #[error("the statement has no input hashes, or the file lacks input documents, which the owner's file contains")]
     NoInputs,
     /// This version of the software can't parse the statement, or computes another `decision_hash`.
-    #[error("the statement has members that this version does not read")]
+    #[error("this version of the software can't read the statement")]
     Statement,
     /// The hash of an input document differs from the hash in the statement.
-    #[error("the documents of the inputs are not those that the statement has the hashes of")]
+    #[error("the hashes of the input documents differ from the hashes in the statement")]
     OtherDocuments,
     /// This version of the software can't parse the input documents.
-    #[error("the documents of the inputs have members that this version does not read")]
+    #[error("this version of the software can't read the input documents")]
     Documents,
     /// The decision depends on call parameters or an estimated price, which the documents do not contain.
-    #[error(
-        "the decision depends on what the document of the catalog entry does not have: the parameter that names the target, or an estimated price"
-    )]
+    #[error("the decision depends on a call parameter or an estimated price, which the input documents do not contain")]
     NotDocumented,
 }
 

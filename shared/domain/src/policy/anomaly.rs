@@ -49,9 +49,9 @@ impl AutomaticFreeze {
     }
 
     /// Returns whether an hour's sum is unusual. Without earlier payments, only the minimum sum decides.
-    pub fn is_unusual_sum(self, sum: Amount, usual_price: Amount) -> bool {
+    pub fn is_unusual_sum(self, sum: Amount, usual: Amount) -> bool {
         // The product of a `u32` and a `u64` always fits into a `u128`.
-        let max = u128::from(self.times).saturating_mul(u128::from(usual_price.units()));
+        let max = u128::from(self.times).saturating_mul(u128::from(usual.units()));
         sum >= self.at_least && u128::from(sum.units()) > max
     }
 

@@ -56,7 +56,7 @@ impl AuditLog {
             .condition_expression(AuditEntry::IS_NEW);
         // The audit row's id is random. If the row exists already, an earlier attempt has written the row, and the
         // response to that attempt was lost.
-        was_applied(put.send().await, "adding to the audit log")?;
+        was_applied(put.send().await, "writing an audit row")?;
         entry.log_audit_rows();
         Ok(())
     }

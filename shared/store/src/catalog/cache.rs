@@ -44,7 +44,7 @@ impl CatalogCache {
     /// Creates a cache of the catalog without probe results, for payment decisions.
     pub fn without_probe_results(table: CatalogTable) -> Self {
         let edition = RefreshingCache::new("reading the catalog", AGES, |error| {
-            tracing::warn!(%error, "the catalog can't be refreshed; an older edition is served");
+            tracing::warn!(%error, "the catalog can't be refreshed; an older catalog version is served");
         });
         Self {
             table,
@@ -79,7 +79,7 @@ impl CatalogCache {
             return ProbeSummary::default();
         }
         self.table.read_probe_summary().await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "the results of probes can't be read; older ones are shown");
+            tracing::warn!(%error, "probe results can't be read; older probe results are shown");
             self.latest()
                 .map(|edition| edition.sightings.clone())
                 .unwrap_or_default()

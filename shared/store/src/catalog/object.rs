@@ -133,7 +133,7 @@ impl CatalogTable {
             }
             lost = Some(head);
         }
-        Err(damaged_error("it was replaced during each read"))
+        Err(damaged_error("the object was replaced during each read"))
     }
 
     /// Reads the compressed bytes; `None` if a chunk is missing.
@@ -154,7 +154,7 @@ impl CatalogTable {
             packed.extend_from_slice(bytes.as_ref());
         }
         if Fingerprint::for_catalog(&packed) != head.digest {
-            return Err(damaged_error("its hash differs"));
+            return Err(damaged_error("the hash of the chunks differs from the head"));
         }
         Ok(Some(packed))
     }
@@ -213,7 +213,7 @@ impl CatalogTable {
         // Another call has written the stored head, or an earlier attempt of this call has, and the response to that
         // attempt was lost.
         let item = self.get_item(key::OBJECT.to_owned()).await?;
-        let item = item.ok_or_else(|| Error::internal(STORING, Fault::new("the head is gone")))?;
+        let item = item.ok_or_else(|| Error::internal(STORING, Fault::new("the object's head no longer exists")))?;
         self.read_head(&item)
     }
 
@@ -250,7 +250,7 @@ const BYTES: &str = "bytes";
 fn compress_services(mut services: Vec<Item>) -> Result<Vec<u8>> {
     services.sort_by(|a, b| partition_key(a).cmp(partition_key(b)));
     let services: Option<Vec<Value>> = services.iter().map(write_item).collect();
-    let services = services.ok_or_else(|| damaged_error("an attribute of a service has no form in it"))?;
+    let services = services.ok_or_else(|| damaged_error("a service has an attribute of an unsupported type"))?;
     let text = Value::Array(services).to_string();
     if text.len() > MAX_BYTES {
         return Err(catalog_too_large_error());
@@ -261,15 +261,16 @@ fn compress_services(mut services: Vec<Item>) -> Result<Vec<u8>> {
 fn decompress_services(packed: &[u8]) -> Result<Vec<Item>> {
     let text = decompress_to_vec_zlib_with_limit(packed, MAX_BYTES);
     let text = text.map_err(|error| Error::internal(READING, Fault::new(error.to_string())))?;
-    let services: Vec<Value> = serde_json::from_slice(&text).map_err(|_| damaged_error("it is no list"))?;
+    let services: Vec<Value> =
+        serde_json::from_slice(&text).map_err(|_| damaged_error("the decompressed object is not a list"))?;
     let services: Option<Vec<Item>> = services.into_iter().map(read_item).collect();
-    services.ok_or_else(|| damaged_error("one of it is no item"))
+    services.ok_or_else(|| damaged_error("a list element is not an item"))
 }
 
 fn damaged_error(message: &'static str) -> Error {
-    Error::internal("using the catalog's object", Fault::new(message))
+    Error::internal("encoding or decoding the catalog's object", Fault::new(message))
 }
 
 fn catalog_too_large_error() -> Error {
-    Error::internal(STORING, Fault::new("the catalog is too large for it"))
+    Error::internal(STORING, Fault::new("the catalog is too large for the object"))
 }

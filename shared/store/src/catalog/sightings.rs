@@ -126,7 +126,7 @@ impl CatalogTable {
             .with_value(PASSED, list(&summary.passed));
         let put = self.db.put_item().table_name(&*self.table);
         let put = put.set_item(Some(item.into_item())).send().await;
-        put.map_err(store_error("writing the results of probes")).map(|_| ())
+        put.map_err(store_error("writing probe results")).map(|_| ())
     }
 }
 

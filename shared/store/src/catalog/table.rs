@@ -180,7 +180,7 @@ impl CatalogTable {
             .expression_attribute_values(":read", record.version.saturating_sub(1).write())
             .expression_attribute_values(":none", 0_u64.write())
             .expression_attribute_values(":probes", AttributeValue::L(probes));
-        if update_with_conflict_retry(&update, "recording probes").await? {
+        if update_with_conflict_retry(&update, "recording probe results").await? {
             return Ok(true);
         }
         // An earlier attempt may have stored the probe record, if the response to that attempt was lost.

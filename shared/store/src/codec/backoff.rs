@@ -36,7 +36,7 @@ impl Backoff {
         let longest = Self::BASE_MICROS.saturating_mul(2_u64.saturating_pow(self.attempts.min(Self::DOUBLINGS)));
         self.attempts = self.attempts.saturating_add(1);
         if self.attempts > Self::ATTEMPTS / 2 {
-            tracing::warn!(attempts = self.attempts, "contention lasts");
+            tracing::warn!(attempts = self.attempts, "transactions conflict repeatedly");
         } else {
             tracing::debug!(attempts = self.attempts, "contention");
         }

@@ -73,7 +73,7 @@ pub(crate) async fn get_all_items(
             if pauses >= THROTTLING_PAUSES {
                 return Err(Error::temporarily_unavailable(
                     operation,
-                    Fault::new("keys stay unprocessed"),
+                    Fault::new("some keys remain unprocessed"),
                 ));
             }
             pauses = pauses.saturating_add(1);
@@ -106,10 +106,10 @@ impl Ledger {
     }
 
     pub(crate) fn decisions_table(&self) -> Result<&str> {
-        let words = "this ledger was opened without its decisions";
+        let words = "the ledger was created without the decisions table";
         self.decisions
             .as_deref()
-            .ok_or_else(|| Error::internal("finding the decisions", Fault::new(words)))
+            .ok_or_else(|| Error::internal("finding the decisions table", Fault::new(words)))
     }
 
     pub(crate) fn item_row<'a>(&'a self, item: &'a Item) -> Row<'a> {

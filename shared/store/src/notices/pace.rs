@@ -13,7 +13,10 @@ impl WebhooksTable {
     /// Reads the rate limit of a user's notification channel, strongly consistent.
     pub async fn read_notification_pace(&self, user: &UserId, channel: NoticeChannel) -> Result<NotificationPace> {
         let item = self
-            .get_item(&Key::notification_pace(user, channel), "reading the pace of notices")
+            .get_item(
+                &Key::notification_pace(user, channel),
+                "reading a notification rate limit",
+            )
             .await?;
         let Some(item) = item else {
             return Ok(NotificationPace::default());
@@ -35,7 +38,7 @@ impl WebhooksTable {
             write_pace(user, channel, pace, now),
             pace.version.saturating_sub(1),
         );
-        was_applied(put.send().await, "writing the pace of notices")
+        was_applied(put.send().await, "writing a notification rate limit")
     }
 }
 

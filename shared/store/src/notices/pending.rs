@@ -74,7 +74,7 @@ impl WebhooksTable {
         let response = Query::new(&self.db, &self.table, notices::waiting_events_partition(user, channel))
             .consistent()
             .limit(limit)
-            .send("reading pending notices")
+            .send("reading pending notifications")
             .await?;
         let read = |item| (key::sort_key_text(item).to_owned(), self.read_waiting_event(item));
         Ok(response.items().iter().map(read).collect())

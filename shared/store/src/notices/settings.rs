@@ -43,7 +43,7 @@ impl WebhooksTable {
     /// Reads a user's notification settings, strongly consistent.
     pub async fn read_notification_settings(&self, user: &UserId) -> Result<NotificationSettings> {
         let item = self
-            .get_item(&Key::notification_settings(user), "reading notices")
+            .get_item(&Key::notification_settings(user), "reading notification settings")
             .await?;
         match item {
             Some(item) => self.item_row(&item).read(),
@@ -63,7 +63,7 @@ impl WebhooksTable {
         let response = Query::new(&self.db, &self.table, notices::recipients_partition(shard))
             .after(after.map_or("#", UserId::as_str))
             .limit(limit)
-            .send("listing the recipients of notices")
+            .send("listing notification recipients")
             .await?;
         let read = response.items().iter().map(|item| {
             let user =
@@ -95,7 +95,7 @@ impl WebhooksTable {
                 .update_expression("SET said = :at REMOVE mail")
                 .condition_expression(format!("attribute_exists(mail) AND {LATER}")),
         };
-        was_applied(update.send().await, "keeping a mail address")
+        was_applied(update.send().await, "storing a mail address")
     }
 
     /// Stores the next version of a user's notification settings, with a new webhook URL. Removes the replaced URL.
@@ -141,7 +141,10 @@ impl WebhooksTable {
     /// Reads the encrypted URL of a user's incoming webhook; `None` if it was replaced or removed.
     pub async fn read_notification_url(&self, user: &UserId, id: NoticeUrlId) -> Result<Option<Ciphertext>> {
         let item = self
-            .get_item(&Key::notification_url(user, id), "reading the address of a channel")
+            .get_item(
+                &Key::notification_url(user, id),
+                "reading the URL of a notification channel",
+            )
             .await?;
         item.map(|item| self.item_row(&item).get("c")).transpose()
     }
@@ -157,7 +160,7 @@ impl WebhooksTable {
             &self.db,
             &self.table,
             ended_channel_item(user, channel, ended_channel),
-            "recording that a channel has ended",
+            "recording an ended notification channel",
         )
         .await
     }
@@ -173,7 +176,7 @@ impl WebhooksTable {
             notices::ended_channels_partition(&settings.person),
         )
         .consistent()
-        .send("reading which channels have ended")
+        .send("reading ended notification channels")
         .await?;
         let mut ended = BTreeMap::new();
         for item in response.items() {
@@ -193,7 +196,7 @@ impl WebhooksTable {
             &self.db,
             &self.table,
             &Key::ended_channel(user, channel),
-            "recording that a channel works",
+            "removing the record of an ended notification channel",
         )
         .await
     }

@@ -42,7 +42,7 @@ const PAGE: u32 = 90;
 const MAX_PAGES: u32 = 100;
 /// The maximum number of payments that a backfill reads for the lists of recent payments.
 const MAX_REMEMBERED: usize = 9_000;
-const BACKFILLING: &str = "counting the payments before a rule";
+const BACKFILLING: &str = "counting the payments made before a rule";
 
 /// The progress of a window's backfill.
 struct Progress {
@@ -190,7 +190,7 @@ impl Ledger {
             if !pages.try_take_page() {
                 return Err(Error::temporarily_unavailable(
                     BACKFILLING,
-                    Fault::new("there are more payments than one call counts; the next call continues"),
+                    Fault::new("the agent made more payments than one call counts; the next call continues"),
                 ));
             }
             let (position, cut) = (progress.position, progress.cut);

@@ -78,13 +78,13 @@ impl From<AgentId> for Reader<'_> {
 impl DecisionInputs {
     /// Returns the policy and windows, or an error if no service was requested.
     pub fn service_state_mut(&mut self) -> Result<&mut ServiceState> {
-        let missing = || Error::internal("reading the service state", Fault::new("no service was asked for"));
+        let missing = || Error::internal("reading the service state", Fault::new("no service was requested"));
         self.service_state.as_mut().ok_or_else(missing)
     }
 
     /// Returns the operators' freeze that applies to the agent, or an error if the freezes were not requested.
     pub fn frozen_by_operators(&self, agent: &Agent) -> Result<Option<Freeze>> {
-        let missing = || Error::internal("reading the freezes", Fault::new("they were not asked for"));
+        let missing = || Error::internal("reading the freezes", Fault::new("the freezes were not requested"));
         Ok(self.freezes.as_ref().ok_or_else(missing)?.widest_for_agent(agent))
     }
 }
@@ -150,7 +150,7 @@ impl Ledger {
             backoff.wait_for_retry().await.map_err(|_| {
                 Error::internal(
                     "reading a policy",
-                    Fault::new("a policy or budget and its window do not agree"),
+                    Fault::new("a policy or budget has another version than the window"),
                 )
             })?;
         }

@@ -127,7 +127,7 @@ impl Ledger {
                     }
                 }
             } else {
-                let words = Fault::new("another decision has this id");
+                let words = Fault::new("another decision has the same id");
                 return Err(Error::internal("escalating a request", words));
             }
             backoff.wait_for_retry().await?;
@@ -221,7 +221,12 @@ pub(crate) fn next_approval_sequence(newest: Option<&Approval>) -> Result<u32> {
         return Ok(0);
     };
     let next = newest.id.sequence().checked_add(1);
-    next.ok_or_else(|| Error::internal("asking a user", Fault::new("the numbers are used up")))
+    next.ok_or_else(|| {
+        Error::internal(
+            "assigning an approval's sequence number",
+            Fault::new("all sequence numbers are used"),
+        )
+    })
 }
 
 fn approval_limits(decision: &DecisionRecord) -> &[AskingLimit] {
@@ -251,7 +256,7 @@ fn required_approval(decision: &DecisionRecord, expires_at: Timestamp, sequence:
     else {
         return Err(Error::internal(
             "escalating a request",
-            Fault::new("the decision asks nobody, or about nothing that can be bought"),
+            Fault::new("the decision requires no approval or has no operation"),
         ));
     };
     Ok(Approval {

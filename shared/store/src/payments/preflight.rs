@@ -43,6 +43,6 @@ impl Ledger {
         {
             return self.item_row(item).get("rh").map(ReplayKey::Taken);
         }
-        Err(store_error("holding a replay key")(error))
+        Err(store_error("reserving a replay key")(error))
     }
 }

@@ -52,7 +52,7 @@ impl Ledger {
     ) -> Result<TransitionResult> {
         let terms = &settlement.terms;
         if unusable_authorization.settlement_id() != terms.id {
-            let words = Fault::new("the evidence is of another settlement");
+            let words = Fault::new("the evidence belongs to another settlement");
             return Err(Error::internal(RELEASING, words));
         }
         let mut counted_in = terms.window_amounts();
@@ -83,7 +83,8 @@ impl Ledger {
             let before = counted_in.len();
             counted_in.retain(|(scope, _)| !rejection.has_failed(Role::Entry(*scope)));
             if rejection.has_failed(Role::Settlement) || counted_in.len() == before {
-                let words = Fault::new("there is no such settlement, or a total is less than its entries");
+                let words =
+                    Fault::new("the settlement does not exist, or a total is less than the payments in the window");
                 return Err(Error::internal(RELEASING, words));
             }
         }

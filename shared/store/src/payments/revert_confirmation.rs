@@ -22,7 +22,7 @@ enum Role {
     Decision,
 }
 
-const OPERATION: &str = "taking a confirmation back";
+const OPERATION: &str = "reverting a confirmation";
 
 impl Ledger {
     /// Reverts a confirmation, and records a decision with the id `decision` and the time `at`. Takes 5 write units.
@@ -35,7 +35,7 @@ impl Ledger {
     ) -> Result<TransitionResult> {
         let (terms, tx_hash) = (&settlement.terms, vanished_transfer.tx_hash());
         if vanished_transfer.settlement_id() != terms.id {
-            let words = Fault::new("the evidence is of another settlement");
+            let words = Fault::new("the evidence belongs to another settlement");
             return Err(Error::internal(OPERATION, words));
         }
         let update = self
@@ -76,7 +76,7 @@ impl Ledger {
         }
         match rejection.existing_item(Role::Settlement) {
             Some(item) => Ok(TransitionResult::Superseded(self.read_settlement_item(item)?)),
-            None => Err(Error::internal(OPERATION, Fault::new("there is no such settlement"))),
+            None => Err(Error::internal(OPERATION, Fault::new("the settlement does not exist"))),
         }
     }
 }

@@ -161,7 +161,7 @@ impl Ledger {
         }
         let mut claims = Vec::new();
         while let Some(read) = reads.join_next().await {
-            claims.extend(read.map_err(|error| Error::internal("reading claims", error))??);
+            claims.extend(read.map_err(|error| Error::internal("reading transaction claims", error))??);
         }
         Ok(claims)
     }
@@ -173,7 +173,7 @@ impl Ledger {
             let response = Query::new(&self.db, &self.table, partition)
                 .consistent()
                 .start_after(from)
-                .send("reading claims")
+                .send("reading transaction claims")
                 .await?;
             for item in response.items() {
                 claims.push(self.read_claim_item(item, block)?);
@@ -569,5 +569,5 @@ fn transfer_claim_item(terms: &SettlementTerms, transfer: &Transfer, log_index: 
 }
 
 fn unknown_settlement_error() -> Error {
-    Error::internal(CONFIRMING, Fault::new("there is no such settlement"))
+    Error::internal(CONFIRMING, Fault::new("the settlement does not exist"))
 }

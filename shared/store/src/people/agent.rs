@@ -164,7 +164,7 @@ impl Ledger {
                 writes.spawn(async move { ledger.fence_older_versions(scope, version).await });
             }
             while let Some(written) = writes.join_next().await {
-                written.map_err(|error| Error::internal("shutting a window", error))??;
+                written.map_err(|error| Error::internal("closing a window", error))??;
             }
         }
         Ok(())
@@ -177,8 +177,8 @@ impl Ledger {
             let before = old.iter().find(|before| before.id == rule.id);
             if before.is_some_and(|before| before.version == rule.version) {
                 if before != Some(rule) {
-                    let words = crate::Fault::new("a changed rule keeps its version");
-                    return Err(Error::internal("editing an agent", words));
+                    let words = crate::Fault::new("a changed rule has the same version as before");
+                    return Err(Error::internal("updating an agent", words));
                 }
                 continue;
             }

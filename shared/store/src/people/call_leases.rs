@@ -115,7 +115,7 @@ impl CallLeases {
             .update_expression("REMOVE #slot")
             .condition_expression("#slot = :until")
             .expression_attribute_values(":until", lease.until.write());
-        was_applied(update.send().await, "ending an open call").map(|_| ())
+        was_applied(update.send().await, "ending a call lease").map(|_| ())
     }
 
     /// Tries to lease a slot. Returns the scope's item if the slot is not free.
@@ -136,7 +136,7 @@ impl CallLeases {
             Some(UpdateItemError::ConditionalCheckFailedException(refused)) => {
                 Ok(Some(refused.item.clone().unwrap_or_default()))
             }
-            _ => Err(store_error("counting an open call")(error)),
+            _ => Err(store_error("leasing a call slot")(error)),
         }
     }
 

@@ -64,7 +64,7 @@ impl KeptResponses {
                 .expression_attribute_values(":total", total.write())
                 .expression_attribute_values(":until", until.write())
                 .expression_attribute_values(":ttl", until.secs().write());
-            update.send().await.map_err(store_error("keeping a response"))?;
+            update.send().await.map_err(store_error("storing a response"))?;
         }
         Ok(slot)
     }
@@ -85,7 +85,10 @@ impl KeptResponses {
             let (index, start) = (position / CHUNK_BYTES, position % CHUNK_BYTES);
             let get = self.db.get_item().table_name(&*self.table).consistent_read(true);
             let get = get.set_key(Some(chunk_key(scope, slot, index))).send().await;
-            let item = get.map_err(store_error("reading a response"))?.item.unwrap_or_default();
+            let item = get
+                .map_err(store_error("reading a stored response"))?
+                .item
+                .unwrap_or_default();
             let is_kept = read_field::<Timestamp>(&item, UNTIL).is_some_and(|until| now < until);
             let total = read_field::<u64>(&item, TOTAL).and_then(|total| usize::try_from(total).ok());
             let (Some(chunk), Some(total)) = (read_blob(&item, BODY), total.filter(|_| is_kept)) else {
@@ -121,7 +124,7 @@ impl KeptResponses {
                 now.after(self.kept_for).secs().saturating_add(RETENTION_SECS).write(),
             )
             .return_values(ReturnValue::UpdatedNew);
-        let updated = update.send().await.map_err(store_error("keeping a response"))?;
+        let updated = update.send().await.map_err(store_error("storing a response"))?;
         let count = updated
             .attributes
             .as_ref()

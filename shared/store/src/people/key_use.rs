@@ -79,7 +79,7 @@ impl KeyUses {
             .map(|id| Draft::with_partition_key(key::agent_key_use_key(agent, *id)).into_item())
             .collect();
         let mut last = HashMap::new();
-        for item in get_all_items(&self.db, &self.table, item_keys, false, "reading uses of keys").await? {
+        for item in get_all_items(&self.db, &self.table, item_keys, false, "reading agent keys' last uses").await? {
             let found = keys.iter().find(|id| {
                 let pk = item.get("pk").and_then(|pk| pk.as_s().ok());
                 pk.is_some_and(|pk| *pk == key::agent_key_use_key(agent, **id))

@@ -75,7 +75,7 @@ impl Ledger {
     pub async fn add_device_request(&self, request: &DeviceRequest) -> Result<bool> {
         let put = put_request(&self.db, &self.table, write_device_request(request))
             .condition_expression("attribute_not_exists(pk)");
-        was_applied(put.send().await, "storing a device's request")
+        was_applied(put.send().await, "storing a device request")
     }
 
     /// Reads a device's request, strongly consistent. The caller must check whether the request has expired.
@@ -103,7 +103,7 @@ impl Ledger {
             .condition_expression("st = :pending AND expires > :now")
             .expression_attribute_values(":pending", PENDING.to_owned().write())
             .expression_attribute_values(":now", now.write());
-        update_with_conflict_retry(&update, "deciding a device's request").await
+        update_with_conflict_retry(&update, "deciding a device request").await
     }
 
     /// Records when a device last asked for the decision on the request.
@@ -112,7 +112,7 @@ impl Ledger {
             .update_expression("SET polled = :now")
             .condition_expression("attribute_exists(pk)")
             .expression_attribute_values(":now", now.write());
-        update_with_conflict_retry(&update, "recording a poll").await?;
+        update_with_conflict_retry(&update, "recording a device's poll").await?;
         Ok(())
     }
 

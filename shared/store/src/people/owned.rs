@@ -293,4 +293,4 @@ impl Ledger {
     }
 }
 
-const LISTING: &str = "listing what a user owns";
+const LISTING: &str = "listing a user's records";

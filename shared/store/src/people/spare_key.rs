@@ -23,7 +23,7 @@ pub struct SpareKey {
 impl Ledger {
     /// Removes and returns the oldest spare key. If the response is lost, the key can be found by the tags.
     pub async fn take_spare_key(&self) -> Result<Option<SpareKey>> {
-        const OPERATION: &str = "taking a spare key";
+        const OPERATION: &str = "removing a spare KMS key";
         let update = update_request(&self.db, &self.table, &Key::spare_kms_keys())
             .update_expression("REMOVE spare[0]")
             .condition_expression("attribute_exists(spare[0])")
@@ -48,7 +48,7 @@ impl Ledger {
             .update_expression("SET spare = list_append(if_not_exists(spare, :none), :added)")
             .expression_attribute_values(":none", AttributeValue::L(Vec::new()))
             .expression_attribute_values(":added", AttributeValue::L(vec![AttributeValue::M(entry.into_item())]));
-        update.send().await.map_err(store_error("keeping a spare key"))?;
+        update.send().await.map_err(store_error("storing a spare KMS key"))?;
         Ok(())
     }
 }

@@ -39,7 +39,7 @@ impl Ledger {
             };
             let put =
                 put_request(&self.db, &self.table, row.into_item()).condition_expression("attribute_not_exists(pk)");
-            was_applied(put.send().await, "keeping a starting set")?;
+            was_applied(put.send().await, "storing default services")?;
             self.sets.remember(digest, &Arc::new(set.clone()));
         }
         Ok(digest)
@@ -47,7 +47,7 @@ impl Ledger {
 
     /// Reads the services that are enabled for an agent since creation.
     pub async fn read_default_services(&self, agent: &Agent) -> Result<Arc<DefaultServices>> {
-        const READING: &str = "reading a starting set";
+        const READING: &str = "reading default services";
         let Some(digest) = agent.starting_set else {
             return Ok(Arc::new(DefaultServices::new([])));
         };
@@ -55,7 +55,7 @@ impl Ledger {
             return Ok(known);
         }
         let item = self.get_item(&Key::default_services(&digest)).await?;
-        let item = item.ok_or_else(|| Error::internal(READING, Fault::new("it is not there")))?;
+        let item = item.ok_or_else(|| Error::internal(READING, Fault::new("the default services do not exist")))?;
         let bytes = item.get(SERVICES).and_then(|value| value.as_b().ok());
         let row = self.item_row(&item);
         let caps = if item.contains_key("mpc") {

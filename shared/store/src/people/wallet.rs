@@ -14,7 +14,7 @@ const MAX_WALLET_INDEX: u32 = 0x7fff_ffff;
 impl Ledger {
     /// Assigns the next wallet index, starting with 0. If the response is lost, the index stays unused.
     pub async fn assign_wallet_index(&self) -> Result<u32> {
-        const OPERATION: &str = "numbering a wallet";
+        const OPERATION: &str = "assigning a wallet index";
         let update = update_request(&self.db, &self.table, &Key::wallet_counter())
             .update_expression("ADD n :one")
             .expression_attribute_values(":one", 1_u32.write())
@@ -29,6 +29,6 @@ impl Ledger {
         given_out
             .checked_sub(1)
             .filter(|index| *index <= MAX_WALLET_INDEX)
-            .ok_or_else(|| Error::internal(OPERATION, Fault::new("all ordinals are assigned")))
+            .ok_or_else(|| Error::internal(OPERATION, Fault::new("all wallet indexes are assigned")))
     }
 }

@@ -32,7 +32,7 @@ impl Ledger {
     pub async fn read_eviction_requests(&self) -> Result<Vec<Result<EvictionRequest>>> {
         let response = Query::new(&self.db, &self.table, key::EVICT)
             .consistent()
-            .send("reading the requests for evictions")
+            .send("reading eviction requests")
             .await?;
         let requests = response.items().iter().map(|item| {
             let row = self.item_row(item);
@@ -81,6 +81,6 @@ impl Ledger {
             .set_key(Some(Key::eviction_request(request.scope).attributes()))
             .condition_expression("t = :asked")
             .expression_attribute_values(":asked", request.requested_at.write());
-        was_applied(delete.send().await, "removing a request for an eviction").map(|_| ())
+        was_applied(delete.send().await, "removing an eviction request").map(|_| ())
     }
 }

@@ -69,7 +69,7 @@ impl Ledger {
             .expression_attribute_values(":at", encode_text(&key::hold::due_key(at)))
             .set_exclusive_start_key(from.map(|position| position.0))
             .limit(limit.into());
-        let response = query.send().await.map_err(store_error("reading the holds"))?;
+        let response = query.send().await.map_err(store_error("reading due holds"))?;
         let held = response
             .items()
             .iter()
@@ -86,7 +86,7 @@ impl Ledger {
             .condition_expression("rs = :authorized")
             .expression_attribute_values(":authorized", encode_text(AUTHORIZED))
             .expression_attribute_values(":until", encode_text(&key::hold::due_key(until)));
-        update_with_conflict_retry(&update, "putting a hold off")
+        update_with_conflict_retry(&update, "postponing a hold")
             .await
             .map(|_| ())
     }
@@ -107,7 +107,7 @@ impl Ledger {
     /// Stores the last block whose confirmations were checked again. The last of concurrent writes wins.
     pub async fn save_checked_block(&self, number: u64) -> Result<()> {
         let row = Draft::new(&Key::checked_block()).with("blk", &number);
-        put_item(&self.db, &self.table, row.into_item(), "keeping a position").await
+        put_item(&self.db, &self.table, row.into_item(), "storing the last checked block").await
     }
 
     /// Stores an operator's request to reconcile a settlement.
@@ -128,7 +128,7 @@ impl Ledger {
         let response = Query::new(&self.db, &self.table, key::MARKED)
             .consistent()
             .limit(MAX)
-            .send("reading the marks")
+            .send("reading reconcile requests")
             .await?;
         let marks = response.items().iter().map(|item| {
             let row = self.item_row(item);
@@ -154,7 +154,7 @@ impl Ledger {
             ))
             .condition_expression("t = :asked")
             .expression_attribute_values(":asked", request.requested_at.write());
-        was_applied(delete.send().await, "taking a mark away").map(|_| ())
+        was_applied(delete.send().await, "removing a reconcile request").map(|_| ())
     }
 
     fn read_held_settlement(&self, item: &Item) -> Result<HeldSettlement> {

@@ -59,7 +59,7 @@ impl Ledger {
         let response = Query::new(&self.db, &self.table, CHECKPOINTS)
             .prefix(OUTFLOW_CHECKPOINTS)
             .consistent()
-            .send("reading the positions of searches")
+            .send("reading outflow checkpoints")
             .await?;
         let (mut own, mut lowest): (Option<u64>, Option<u64>) = (None, None);
         for item in response.items() {
@@ -78,13 +78,7 @@ impl Ledger {
     /// Stores the last block up to which the wallets in the group were searched. The last of concurrent writes wins.
     pub async fn save_outflow_checkpoint(&self, part: WalletPart, block: u64) -> Result<()> {
         let row = Draft::new(&Key::outflow_checkpoint(part.index, part.of)).with("blk", &block);
-        put_item(
-            &self.db,
-            &self.table,
-            row.into_item(),
-            "writing the positions of searches",
-        )
-        .await
+        put_item(&self.db, &self.table, row.into_item(), "writing an outflow checkpoint").await
     }
 
     /// Reads a page of an agent's settlements that were authorized from `from` to `to`, newest first, and the cursor of

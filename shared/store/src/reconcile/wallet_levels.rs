@@ -19,7 +19,7 @@ impl Ledger {
         for shard in 0..WALLET_SHARDS {
             let items = Query::new(&self.db, &self.table, key::wallet_level_partition(shard))
                 .consistent()
-                .collect("listing wallets' levels")
+                .collect("listing wallet levels")
                 .await?;
             levels.extend(items.iter().map(|item| self.read_wallet_level_item(item)));
         }
@@ -40,7 +40,7 @@ impl Ledger {
                 .condition_expression("blk = :block")
                 .expression_attribute_values(":block", before.block.write()),
         };
-        was_applied(put.send().await, "keeping a wallet's level")
+        was_applied(put.send().await, "storing a wallet level")
     }
 
     pub(crate) fn read_wallet_level_item(&self, item: &Item) -> Result<(AgentId, WalletLevel)> {
@@ -64,7 +64,7 @@ impl Ledger {
             &self.db,
             &self.table,
             row.into_item(),
-            "writing the position of the wallets' check",
+            "writing the checkpoint of the wallet check",
         )
         .await
     }

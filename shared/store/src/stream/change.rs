@@ -21,7 +21,7 @@ pub struct Change {
 
 /// An unreadable stream record. The error contains names of fields and keys, and never values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{member}` of a stream's record can't be read")]
+#[error("`{member}` of a stream record can't be read")]
 pub struct Unreadable {
     /// The name of the unreadable field.
     pub member: &'static str,

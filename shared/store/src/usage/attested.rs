@@ -13,8 +13,8 @@ use crate::{
 };
 use purser_domain::{Result, ServiceId, Timestamp, VerifiedService};
 
-const READING: &str = "reading attested payees";
-const WRITING: &str = "writing attested payees";
+const READING: &str = "reading verified payees";
+const WRITING: &str = "writing verified payees";
 
 impl UsageTable {
     /// Reads a service's verified payees, strongly consistent; `None` if there never were any.

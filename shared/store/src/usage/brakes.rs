@@ -58,7 +58,7 @@ impl UsageTable {
         agent: AgentId,
         hour: Hour,
     ) -> Result<BTreeMap<Hour, Amount>> {
-        const READING: &str = "reading the hours before";
+        const READING: &str = "reading an agent's earlier hourly sums";
         let (first, last) = (hour.hours_earlier(COMPARED_HOURS).day(), hour.day());
         let mut reads = JoinSet::new();
         for back in 1..=last.days_since(first) {

@@ -158,7 +158,7 @@ where
         let Some(joined) = under_way.join_next().await else {
             break;
         };
-        let ended = joined.map_err(|error| Error::internal("folding the journal", error));
+        let ended = joined.map_err(|error| Error::internal("aggregating the decision history", error));
         match ended.and_then(|ended| ended) {
             Ok(errors) => unreadable.extend(errors),
             Err(error) if Corrupt::is_cause_of(&error) => unreadable.push(error),

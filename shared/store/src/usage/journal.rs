@@ -29,8 +29,8 @@ pub const JOURNAL_READS: u32 = 2;
 /// The number of entries per read of a filtered page. An entry takes about 450 bytes.
 const ROWS: u32 = 80;
 
-const WRITING: &str = "writing the journal";
-const READING: &str = "reading the journal";
+const WRITING: &str = "writing the decision history";
+const READING: &str = "reading the decision history";
 
 /// An entry with the sequence number of the stream record; `None` if a rebuild wrote the entry.
 #[derive(Clone, Debug)]

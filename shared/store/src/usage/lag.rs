@@ -27,7 +27,13 @@ impl UsageTable {
             .with("since", &oldest)
             .with("t", &now)
             .with_value("ttl", now.after(WARNING_DURATION).secs().write());
-        put_item(&self.db, &self.table, row.into_item(), "reporting the journal's lag").await
+        put_item(
+            &self.db,
+            &self.table,
+            row.into_item(),
+            "writing the decision history's lag",
+        )
+        .await
     }
 
     /// Returns the time up to which the history is complete; `None` if it was not behind recently.
@@ -37,7 +43,11 @@ impl UsageTable {
             .get_item()
             .table_name(&*self.table)
             .set_key(Some(Key::history_lag().attributes()));
-        let item = get.send().await.map_err(store_error("reading the journal's lag"))?.item;
+        let item = get
+            .send()
+            .await
+            .map_err(store_error("reading the decision history's lag"))?
+            .item;
         let Some(item) = item else { return Ok(None) };
         let row = Row::new(&self.table, &item);
         let (since, seen): (Timestamp, Timestamp) = (row.get("since")?, row.get("t")?);

@@ -31,7 +31,7 @@ use uuid::Uuid;
 /// The age after which no stream has the record of a change: one day, plus an hour.
 const STREAM_RETENTION: Duration = Duration::from_secs_u32(25 * 3_600);
 const PAGE_SIZE: u32 = 1_000;
-const OPERATION: &str = "rebuilding the journal";
+const OPERATION: &str = "rebuilding the decision history";
 
 /// The result of rebuilding one day of a user's decision history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

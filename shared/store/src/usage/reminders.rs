@@ -96,6 +96,6 @@ impl UsageTable {
             .with("problem", &quarantined_row.problem)
             .with("t", &now)
             .with("ttl", &now.after(RETENTION).secs());
-        put_item(&self.db, &self.table, row.into_item(), "setting a row aside").await
+        put_item(&self.db, &self.table, row.into_item(), "setting a stream record aside").await
     }
 }

@@ -24,7 +24,13 @@ enum Role {
 impl UsageTable {
     /// Reads an agent's shadow policy that this user attached, strongly consistent. Takes one read unit.
     pub async fn read_shadow_policy(&self, owner: &UserId, agent: AgentId) -> Result<Option<Shadow>> {
-        let item = get_item(&self.db, &self.table, &Key::shadow(owner, agent), "reading a shadow").await?;
+        let item = get_item(
+            &self.db,
+            &self.table,
+            &Key::shadow(owner, agent),
+            "reading a shadow policy",
+        )
+        .await?;
         item.map(|item| self.read_shadow_item(&item)).transpose()
     }
 

@@ -117,7 +117,7 @@ impl UsageTable {
         let row = Draft::new(&version.key)
             .with("t", &version.at)
             .with_value("body", AttributeValue::M(version.body));
-        put_item(&self.db, &self.table, row.into_item(), "storing a version").await
+        put_item(&self.db, &self.table, row.into_item(), "storing an input version").await
     }
 
     /// Reads the inputs of a decision; `None` if a version is neither stored nor current. Takes about three read units.
@@ -326,7 +326,7 @@ impl UsageTable {
     }
 }
 
-const READING: &str = "reading a version";
+const READING: &str = "reading an input version";
 
 /// Adds the current version at the start, if it belongs to this page and is not stored yet.
 fn add_current_version_if_missing<T>(

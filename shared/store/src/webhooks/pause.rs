@@ -32,7 +32,7 @@ impl Pause {
 impl WebhooksTable {
     /// Stores a pause. Storing the pause again changes nothing.
     pub async fn begin_pause(&self, pause: &Pause) -> Result<()> {
-        put_item(&self.db, &self.table, write_pause(pause), "writing a pause").await
+        put_item(&self.db, &self.table, write_pause(pause), "writing a webhook's pause").await
     }
 
     /// Reads up to `limit` pauses of a shard after the key `after` that end before `until`, earliest first, with their
@@ -51,7 +51,7 @@ impl WebhooksTable {
                 until.to_string(),
             )
             .limit(limit)
-            .send("listing pauses")
+            .send("listing webhooks' pauses")
             .await?;
         let read = |item| (key::sort_key_text(item).to_owned(), self.item_row(item).read());
         Ok(response.items().iter().map(read).collect())
@@ -59,7 +59,7 @@ impl WebhooksTable {
 
     /// Removes the row of a delivery's pause after the pause has ended.
     pub async fn end_pause(&self, pause: &Pause) -> Result<()> {
-        delete_item(&self.db, &self.table, &pause.row_key(), "ending a pause").await
+        delete_item(&self.db, &self.table, &pause.row_key(), "ending a webhook's pause").await
     }
 }
 

@@ -127,14 +127,14 @@ impl WebhooksTable {
             &self.db,
             &self.table,
             deleted.into_item(),
-            "recording that a webhook is gone",
+            "recording a webhook's 410 response",
         )
         .await
     }
 
     /// Reads when the endpoints of these webhooks responded 410 (Gone) to a call of the current version.
     pub async fn read_410_response_times(&self, webhooks: &[Webhook]) -> Result<BTreeMap<WebhookId, Timestamp>> {
-        const OPERATION: &str = "reading which webhooks are gone";
+        const OPERATION: &str = "reading webhooks' 410 responses";
         let keys = webhooks.iter().map(|webhook| Key::removed_webhook(webhook.id));
         let item_keys = keys.clone().map(|key| key.attributes()).collect();
         let items = get_all_items(&self.db, &self.table, item_keys, true, OPERATION).await?;

@@ -54,7 +54,7 @@ impl WebhooksTable {
                 .expression_attribute_values(":pk", encode_text(&key::webhooks::waiting_deliveries_partition(user)))
                 .expression_attribute_values(":now", now.secs().write())
                 .set_exclusive_start_key(from);
-            let response = query.send().await.map_err(store_error("counting what waits"))?;
+            let response = query.send().await.map_err(store_error("counting waiting deliveries"))?;
             count = count.saturating_add(u32::try_from(response.count()).unwrap_or(0));
             from = response.last_evaluated_key;
             if from.is_none() || count >= Delivery::MAX_WAITING {
