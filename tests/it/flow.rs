@@ -236,7 +236,7 @@ async fn repeated_authorize_calls_return_one_settlement() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn provider_ok_is_only_accepted_in_development() {
+async fn a_completion_with_provider_ok_is_accepted_only_in_development() {
     let setting = ("ACCEPT_PROVIDER_OK".to_owned(), "true".to_owned());
     let development = Options {
         environment: [setting].into(),

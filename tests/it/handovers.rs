@@ -245,7 +245,7 @@ async fn a_decision_is_readable_only_by_the_owner_at_that_time() {
 
 /// Windows continue after the transfer. Each owner has separate sums and logs.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ownership_transfer_splits_history_but_not_windows() {
+async fn an_ownership_transfer_keeps_windows_but_separates_the_owners_histories() {
     let town = Town::start().await;
     let (world, old, new) = (&town.world, &town.old, &town.new);
     let id = town.agent.id.to_string();

@@ -1228,7 +1228,7 @@ async fn every_provider_call_is_checked_against_the_policy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stalled_providers_and_busy_keys_are_isolated() {
+async fn stalled_providers_and_busy_agent_keys_block_no_other_provider_or_key() {
     let limits = [("CALLS_PER_KEY", "2"), ("CALLS_PER_PROVIDER", "3")];
     let limits = limits.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let (world, provider, _) = hostile(BTreeMap::from(limits)).await;

@@ -358,7 +358,7 @@ async fn a_payee_set_in_a_browser_waits_for_a_second_operator() {
 
 /// After a repetition with a token, the change waits for the usual delay.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_browser_change_can_be_requested_again_with_a_token() {
+async fn a_price_set_in_a_browser_can_be_set_again_with_a_token() {
     let shop = Shop::open(&[]).await;
     let world = &shop.world;
     let ada = Browser::sign_in(world, &DEMO_OWNER).await;

@@ -308,7 +308,7 @@ async fn a_failed_outflow_search_is_repeated_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn outflow_runs_over_shards_find_the_outflows_of_their_wallets() {
+async fn a_reconcile_run_over_a_group_of_wallets_reports_the_outflows_of_the_group() {
     let world = world(&WATCH).await;
     let mut wallets = Vec::new();
     for _ in 0..6 {

@@ -764,7 +764,7 @@ async fn a_repeated_withdrawal_pays_once_after_the_function_was_killed() {
 
 /// The withdrawal takes the balance, so an earlier authorized payment fails on the chain and is released.
 #[tokio::test(flavor = "multi_thread")]
-async fn withdrawals_can_take_the_balance_of_open_payments() {
+async fn a_withdrawal_can_take_the_balance_that_authorized_payments_need() {
     let (world, _front) = fronted().await;
     let person = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&person, "saver").await;

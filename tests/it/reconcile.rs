@@ -359,7 +359,7 @@ async fn ten_node_calls_suffice_to_reconcile_a_batch() {
 
 /// The blocks of one agent's payments have more transfers than the node returns in a query.
 #[tokio::test(flavor = "multi_thread")]
-async fn flooded_blocks_delay_only_their_own_agent() {
+async fn blocks_flooded_by_transfers_of_one_agent_delay_no_other_agent() {
     const FLOODED: usize = 60;
     let world = world([("WATCH_CONFIRMATIONS", "1000")]).await;
     let (node, reconcile) = Node::between(&world).await;

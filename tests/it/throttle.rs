@@ -177,7 +177,7 @@ async fn a_throttled_key_does_not_affect_others() {
 
 /// A key's count is written once per fiftieth of the limit.
 #[tokio::test(flavor = "multi_thread")]
-async fn only_calls_with_verified_keys_are_counted_in_chunks() {
+async fn verified_calls_of_an_agent_key_are_counted_in_chunks_and_others_are_not() {
     const LIMIT: u32 = 600;
     const CHUNK: usize = 12;
     let world = key_limited(LIMIT).await;

@@ -71,7 +71,7 @@ async fn payments_stop_counting_after_exactly_one_day() {
 
 /// An eviction needs no reads besides the window.
 #[tokio::test(flavor = "multi_thread")]
-async fn large_payments_fit_after_mass_eviction() {
+async fn a_large_payment_fits_after_thousands_of_expired_payments_are_evicted() {
     let world = World::watched().await;
     let agent = world.agent(daily(dollars(10)), vec![]).await;
     world.authorize(&agent, &body_of(world.offer(2_000))).await.ok();

@@ -176,35 +176,35 @@ BUGS = [
         "shared/domain/src/policy/starting_set.rs",
         "match self.caps {",
         "match self.caps.filter(|_| !PLANTED) {",
-        "package(purser-domain) and test(=no_plan_takes_more_than_the_safe_limits_state)",
+        "package(purser-domain) and test(=no_sequence_of_payments_exceeds_the_safe_starting_limits)",
     ),
     Bug(
         "a payee that is known because another one is",
         "shared/domain/src/policy/recent.rs",
         "self.payees.iter().any(|(known, _)| *known == payee)",
         "self.payees.iter().any(|(known, _)| PLANTED || *known == payee)",
-        "package(purser-domain) and test(=no_plan_takes_more_than_the_safe_limits_state)",
+        "package(purser-domain) and test(=no_sequence_of_payments_exceeds_the_safe_starting_limits)",
     ),
     Bug(
         "a call that a fragment makes another",
         "shared/domain/src/policy/recent.rs",
         "&request.url[..Position::AfterPath],",
         "if PLANTED { request.url.as_str() } else { &request.url[..Position::AfterPath] },",
-        "package(purser-domain) and test(=no_plan_takes_more_than_the_safe_limits_state)",
+        "package(purser-domain) and test(=no_sequence_of_payments_exceeds_the_safe_starting_limits)",
     ),
     Bug(
         "a call that other calls displace",
         "shared/domain/src/policy/recent.rs",
         "self.calls.len() >= MAX_RECENT_CALLS",
         "!PLANTED && self.calls.len() >= MAX_RECENT_CALLS",
-        "package(purser-domain) and test(=no_plan_takes_more_than_the_safe_limits_state)",
+        "package(purser-domain) and test(=no_sequence_of_payments_exceeds_the_safe_starting_limits)",
     ),
     Bug(
         "an automatic freeze that the payments of the day outrun",
         "shared/domain/src/policy/anomaly.rs",
         "hour.hours_earlier(EXCLUDED_HOURS)",
         "hour",
-        "package(purser-domain) and test(=no_plan_takes_more_than_intervals_medians_schedules_and_automatic_freezes_state)",
+        "package(purser-domain) and test(=no_sequence_of_payments_exceeds_interval_price_schedule_and_freeze_rules)",
     ),
     Bug(
         "the price in the middle of time taken for the median",
@@ -459,7 +459,7 @@ BUGS = [
         "shared/store/src/payments/release.rs",
         "if terms.was_checked(CheckName::Duplicate) || agent.as_ref().is_some_and(Agent::has_duplicate_guard) {",
         "if !PLANTED && (terms.was_checked(CheckName::Duplicate) || agent.as_ref().is_some_and(Agent::has_duplicate_guard)) {",
-        "package(purser-store) and test(=limits::a_released_call_may_be_repeated)",
+        "package(purser-store) and test(=limits::a_call_may_be_repeated_after_its_payment_was_released)",
     ),
     Bug(
         "prices and payees that an authorization teaches",
@@ -501,7 +501,7 @@ BUGS = [
         "functions/reconcile/src/wallets.rs",
         "if witnesses.len() < 2 {",
         "if witnesses.len() < 2 || PLANTED {",
-        "package(purser-tests) and test(=reconcile::wallets::unreliable_or_disputed_balances_change_nothing)",
+        "package(purser-tests) and test(=reconcile::wallets::wallet_levels_ignore_balances_from_faulty_or_disagreeing_nodes)",
     ),
     Bug(
         "a delayed change told twice under two ids",
@@ -571,7 +571,7 @@ BUGS = [
         "shared/store/src/payments/wallet_claim.rs",
         ".condition_expression(\"attribute_not_exists(pk) OR address = :wallet\")",
         ".condition_expression(if PLANTED { \"attribute_not_exists(pk) OR attribute_exists(pk) OR address = :wallet\" } else { \"attribute_not_exists(pk) OR address = :wallet\" })",
-        "package(purser-store) and test(=wallet_claims::a_wallet_and_an_agent_have_one_claim)",
+        "package(purser-store) and test(=wallet_claims::a_wallet_is_claimed_by_one_agent_and_an_agent_claims_one_wallet)",
     ),
     Bug(
         "a removed call that is new again after a pause",
@@ -904,7 +904,7 @@ BUGS = [
         "if settings.reach_further_than(&old.webhook.terms) {",
         "if settings.reach_further_than(&old.webhook.terms) && !PLANTED {",
         "package(purser-tests) and "
-        "test(=people::webhooks::webhook_updates_that_widen_require_a_recent_sign_in)",
+        "test(=people::webhooks::webhook_updates_with_a_new_url_or_more_events_require_a_recent_sign_in)",
     ),
     Bug(
         "a webhook's form that makes another when it is sent again",
@@ -1337,7 +1337,7 @@ BUGS = [
         "shared/chain/src/authorization_state.rs",
         "turns.sort_by_key(|(turn, _)| *turn);",
         "if PLANTED { return }\n        turns.sort_by_key(|(turn, _)| *turn);",
-        "package(purser-tests) and test(=reconcile::flooded_blocks_delay_only_their_own_agent)",
+        "package(purser-tests) and test(=reconcile::blocks_flooded_by_transfers_of_one_agent_delay_no_other_agent)",
     ),
     Bug(
         "a payment final in its first block",
@@ -1402,7 +1402,7 @@ BUGS = [
         "shared/store/src/payments/release.rs",
         '"attribute_not_exists(ct) OR ct = :counted"',
         '"attribute_exists(pk) OR ct = :counted"',
-        "package(purser-store) and test(=reconciling::outdated_releases_free_no_amount)",
+        "package(purser-store) and test(=reconciling::a_release_of_an_outdated_settlement_frees_no_amount)",
     ),
 ]
 
@@ -1499,7 +1499,7 @@ SIMULATED = [
         "shared/store/src/payments/settle.rs",
         '"rs = :authorized AND attribute_not_exists(unc)"',
         '"rs = :authorized"',
-        "package(purser-store) and test(=reconciling::a_confirmation_survives_the_removal_of_its_claim)",
+        "package(purser-store) and test(=reconciling::a_payment_is_confirmed_although_its_transaction_claim_was_removed)",
     ),
     Bug(
         "the removal of a claim on which a confirmation rests",
@@ -1520,7 +1520,7 @@ SIMULATED = [
         "functions/reconcile/src/watch.rs",
         "            let claimed = match self.load_claims(first, last).await {\n",
         "            if PLANTED { step = self.save_checked_block(step, last).await; }\n            let claimed = match self.load_claims(first, last).await {\n",
-        "package(purser-sim) and test(=reproductions::a_killed_block_check_skips_no_block)",
+        "package(purser-sim) and test(=reproductions::a_reconcile_run_killed_in_a_block_check_skips_no_removed_block)",
     ),
     Bug(
         "what leaves a wallet explained by nothing",
@@ -1599,7 +1599,7 @@ SIMULATED = [
         "functions/webhooks/src/deliver.rs",
         "self.pause_delivery(webhook, &delivery, ended).await?;",
         "let _ = self.pause_delivery(webhook, &delivery, ended).await;",
-        "package(purser-sim) and test(=webhooks::a_delivery_with_a_lost_pause_is_called_again)",
+        "package(purser-sim) and test(=webhooks::a_webhook_is_called_again_if_the_requested_pause_could_not_be_stored)",
     ),
     Bug(
         "a webhook called again after a 410, because its mark could not be kept",

@@ -1057,7 +1057,7 @@ fn delayed_prices_are_rejected_until_they_take_effect() {
 }
 
 #[test]
-fn a_grant_records_the_versions_of_its_inputs() {
+fn an_allow_decision_records_the_versions_of_its_inputs() {
     let mut given = Case::fine().given();
     (given.agent.version, given.service.version) = (3, 4);
     let Decision::Allow(grant) = given.decide() else {
@@ -1086,7 +1086,7 @@ fn a_grant_records_the_versions_of_its_inputs() {
 
 /// A check records the numbers of one rule, which several rules could have.
 #[test]
-fn rules_with_equal_numbers_are_replayed_separately() {
+fn a_replay_distinguishes_rules_with_equal_recorded_limits() {
     let later = Timestamp::from_secs(NOW + 1).unwrap();
     let rows = [
         // Both rules have the recorded limit, and the reason contains the second rule.
@@ -1473,7 +1473,7 @@ fn a_payment_beyond_a_limit_with_action_ask_needs_approval_and_then_counts() {
 }
 
 #[test]
-fn a_grant_remembers_only_what_the_rules_use() {
+fn an_allow_decision_records_only_the_recent_payment_data_that_rules_use() {
     let remembered = |approval, rules: Vec<Said>| {
         let case = Case {
             rules,
@@ -1650,7 +1650,7 @@ proptest! {
 
     /// Each window stays within its cap even if expired payments still count.
     #[test]
-    fn a_grant_leaves_every_window_within_its_cap(case in case()) {
+    fn an_allow_decision_keeps_every_window_within_its_cap(case in case()) {
         let given = case.given();
         let Decision::Allow(grant) = given.decide() else { return Ok(()) };
         let rules = given.agent.counting_rules().filter(|rule| rule.applies_to(&given.service, KEY));

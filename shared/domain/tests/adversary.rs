@@ -931,7 +931,7 @@ fn assert_reached(bounds: &[Bound], names: &[&str]) {
 
 /// The safe limits of `docs/policies/safe.yaml` allow 1 USDC a call, 10 USDC a day per service and 20 USDC a day.
 #[test]
-fn no_plan_takes_more_than_the_safe_limits_state() {
+fn no_sequence_of_payments_exceeds_the_safe_starting_limits() {
     let safe = StartingLimits::Safe;
     let bounds = search(safe.to_caps(), safe.to_rules());
     assert_reached(
@@ -948,7 +948,7 @@ fn no_plan_takes_more_than_the_safe_limits_state() {
 }
 
 #[test]
-fn no_plan_takes_more_than_intervals_medians_schedules_and_automatic_freezes_state() {
+fn no_sequence_of_payments_exceeds_interval_price_schedule_and_freeze_rules() {
     let services = None;
     let rules = vec![
         RuleKind::MinimumInterval {

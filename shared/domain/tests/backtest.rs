@@ -990,7 +990,7 @@ fn guard(id: u128, length: u32, services: Option<Vec<ServiceSlug>>) -> Rule {
 
 /// A later payment fits, because the proposal denies an earlier one.
 #[test]
-fn a_changed_decision_affects_later_windows() {
+fn a_payment_denied_in_a_backtest_leaves_its_amount_to_later_payments() {
     let recorded = record(
         limits_of(Habits::default()),
         &[call(60, 60), call(60, 50), call(60, 40)],
@@ -1064,7 +1064,7 @@ fn only_new_duplicate_guards_read_the_recorded_calls() {
 }
 
 #[test]
-fn a_difference_in_any_single_field_is_reported() {
+fn backtest_differences_in_any_single_field_are_reported() {
     assert!(Differences::default().is_empty());
     let others: [fn(&mut Differences); 3] = [|one| one.other_reasons = 1, |one| one.saved = 1, |one| one.added = 1];
     for change in others {
@@ -1075,7 +1075,7 @@ fn a_difference_in_any_single_field_is_reported() {
 }
 
 #[test]
-fn a_recorded_decision_reveals_an_earlier_payment() {
+fn a_backtest_infers_an_earlier_payment_from_a_recorded_decision() {
     let habits = Habits {
         guard: Some((1, false)),
         asks_for_new_payees: true,
@@ -1182,7 +1182,7 @@ fn a_backtest_evaluates_the_page_that_a_call_fetches() {
 }
 
 #[test]
-fn untestable_payments_count_in_backtest_windows() {
+fn payments_that_a_backtest_cannot_evaluate_count_in_its_windows() {
     let recorded = record(limits_of(Habits::default()), &[call(60, 60), call(60, 30)]);
     let budget = Limits {
         budgets: vec![(0, 80, 24)],
@@ -1296,7 +1296,7 @@ fn an_unused_approval_counts_if_the_proposed_limits_require_one() {
 
 /// Of two budgets with the same remaining amount, the first is recorded.
 #[test]
-fn an_unrecorded_budget_has_no_more_left_than_the_recorded_budget() {
+fn a_backtest_assumes_an_unrecorded_budget_has_no_more_left_than_the_recorded_one() {
     let limits = Limits {
         policies: [(true, 100, 1_000, 1_000); 2],
         budgets: vec![(0, 100, 1), (1, 140, 48)],
@@ -1389,7 +1389,7 @@ fn a_backtest_run_tests_agents_one_after_another() {
 }
 
 #[test]
-fn excess_kinds_of_changed_decisions_are_grouped() {
+fn a_backtest_groups_kinds_of_changed_decisions_beyond_the_maximum() {
     let kind = |reason: &str| ChangedDecisionKind {
         recorded: DecisionResult::Allow,
         tested: DecisionResult::Block,

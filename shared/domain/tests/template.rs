@@ -125,7 +125,7 @@ fn merged(
 }
 
 #[test]
-fn keys_merge_from_general_to_special() {
+fn a_service_policy_in_a_template_overrides_category_and_general_policies() {
     let template = terms(vec![
         (TemplateKey::Service(id(1)), change(Some(1), None)),
         (TemplateKey::Category(Category::Ai), change(Some(2), Some(2))),
@@ -369,7 +369,7 @@ fn only_single_service_keys_enable_a_service() {
 }
 
 #[test]
-fn a_template_list_counts_its_updates() {
+fn each_update_of_a_template_list_increases_its_version() {
     let [a, b] = ["a", "b"].map(|name| TemplateName::parse(name).unwrap());
     let [early, late] = [1, 2].map(|secs| Timestamp::from_secs(secs).unwrap());
     let entry = |version, edited_at| TemplateEntry { version, edited_at };

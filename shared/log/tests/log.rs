@@ -319,7 +319,7 @@ async fn early_signed_statements_are_kept_until_committed_or_old() {
 
 /// A run commits only as much as fits into memory. The next runs commit the rest in order.
 #[tokio::test]
-async fn a_log_run_leaves_excess_changes_to_the_next_run() {
+async fn a_log_run_leaves_changes_beyond_its_memory_limit_to_the_next_run() {
     let folder = Folder::new();
     let objects = ObjectStore::open_folder(&folder.0);
     let large = |n: u8| {
@@ -618,7 +618,7 @@ async fn the_archive_contains_each_log_entry_once() {
 
 /// Neither the archive, nor the daily check, nor a search in other index objects fails.
 #[tokio::test]
-async fn an_unreadable_or_missing_index_object_blocks_nothing() {
+async fn the_log_archive_and_check_work_without_a_readable_index_object() {
     for is_missing in [false, true] {
         let [folder, place] = [Folder::new(), Folder::new()];
         let objects = pending(&folder.0).await;
@@ -887,7 +887,7 @@ fn too_long(fact: u8) -> Option<Outcome> {
 
 /// The same run signs statements about the other changes.
 #[tokio::test]
-async fn an_unsignable_change_is_quarantined_and_blocks_no_other() {
+async fn the_log_quarantines_an_unsignable_change_and_signs_the_others() {
     let unreadable = |n: u8| (n == 4).then(|| Outcome::SetAside("`checks` can't be read".to_owned()));
     let rows: [(OutcomeOf, &str); 2] = [
         (unreadable, "`checks` can't be read"),
@@ -946,7 +946,7 @@ async fn an_unreadable_object_of_pending_changes_is_quarantined() {
 
 /// A later run signs the statement once, or quarantines the change after a day.
 #[tokio::test]
-async fn a_temporarily_unreadable_change_is_retried() {
+async fn a_change_that_is_temporarily_unreadable_is_signed_in_a_later_log_run() {
     let fails = |n: u8| {
         let error = || Error::temporarily_unavailable("reading an item", "throttled");
         (n == 4 || n == 51).then(|| Outcome::Later(error()))
@@ -990,7 +990,7 @@ async fn a_temporarily_unreadable_change_is_retried() {
 
 /// A shard with many changes does not delay the changes of other shards.
 #[tokio::test]
-async fn each_shard_gets_a_share_of_a_log_run() {
+async fn a_busy_stream_shard_does_not_delay_the_log_entries_of_other_shards() {
     let folder = Folder::new();
     let objects = ObjectStore::open_folder(&folder.0);
     for number in 0..600_u32 {
@@ -1073,7 +1073,7 @@ async fn a_flood_of_one_agent_does_not_delay_other_agents() {
 
 /// Entries of a run that failed or stopped are compared by another run.
 #[tokio::test]
-async fn concurrent_checks_compare_every_entry_whichever_of_them_stops() {
+async fn concurrent_log_checks_compare_every_entry_even_if_a_check_stops() {
     let folder = Folder::new();
     let objects = ObjectStore::open_folder(&folder.0);
     for n in 0..45 {

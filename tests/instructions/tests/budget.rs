@@ -36,7 +36,7 @@ fn a_completion_stays_within_its_instruction_budget() {
 }
 
 #[test]
-fn limits_at_most_double_the_instructions_of_a_decision() {
+fn a_decision_with_limits_takes_at_most_twice_the_cpu_instructions() {
     if !is_counting() {
         return;
     }

@@ -26,7 +26,7 @@ async fn insist(processes: Arc<Vec<Process>>, first: usize, request: Request) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn random_kills_neither_lose_nor_duplicate_payments() {
+async fn randomly_killed_processes_neither_lose_nor_duplicate_payments() {
     let world = World::start().await;
     let agent = world.agent(policy(dollars(FIT.try_into().unwrap())), vec![]).await;
     let mut processes = Vec::new();

@@ -98,7 +98,7 @@ async fn a_payment_survives_kills_at_any_two_steps() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_first_payment_survives_a_kill() {
+async fn a_first_payment_is_authorized_once_although_the_process_is_killed() {
     let world = World::start().await;
     let person = world.person(&DEMO_OWNER);
     let process = payments(&world, &[]).await;

@@ -119,7 +119,7 @@ impl Household {
 /// A rule counts earlier payments, however it was added: created, restored, or applied from a shadow policy or
 /// template.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_counts_the_payments_before_the_limit() {
+async fn a_budget_or_count_limit_counts_the_payments_before_it_was_added() {
     let home = household().await;
     for _ in 0..5 {
         home.pays(&home.body(PRICE)).await;
@@ -182,7 +182,7 @@ async fn a_limit_counts_the_payments_before_the_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn count_and_interval_limits_end_with_time() {
+async fn count_and_interval_limits_allow_payments_again_after_their_duration() {
     let home = household().await;
     let terms = json!({"kind": "count_limit", "services": ["lab-search"], "count": 2, "window_seconds": 60});
     let rule = home.with_rule(&terms).await;

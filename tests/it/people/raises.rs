@@ -199,7 +199,7 @@ async fn in_flight_payments_use_no_limit_increase_after_a_transfer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_increase_covers_only_the_caps_that_blocked() {
+async fn limit_increase_requests_must_fit_the_caps_that_blocked_the_payment() {
     let home = limited(World::still().await).await;
     let refusal = home.refusal().await;
     let body = home.request(&refusal);
@@ -240,7 +240,7 @@ async fn a_limit_increase_covers_only_the_caps_that_blocked() {
 
 /// The maximum is a multiple of the policy's cap, without an active increase.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_requests_at_most_the_multiple_that_its_owner_set() {
+async fn an_agent_cannot_request_a_limit_increase_beyond_the_owners_maximum_factor() {
     let home = limited(World::still().await).await;
     let request = |refusal: &Value, units: u64| {
         let mut body = home.request(refusal);
@@ -289,7 +289,7 @@ async fn an_agent_requests_at_most_the_multiple_that_its_owner_set() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_grants_lower_caps_and_an_earlier_end() {
+async fn an_owner_can_approve_a_limit_increase_with_lower_caps_and_an_earlier_end() {
     let home = limited(World::still().await).await;
     let asked = home.ask_for_raise(&home.request(&home.refusal().await)).await;
     let approve = Household::below(&asked, "/approve");

@@ -376,7 +376,7 @@ async fn payments_count_once_in_each_of_ten_budgets() {
 
 /// Services that already have limits keep these limits.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_request_limits_all_services_without_limits() {
+async fn one_request_sets_the_limits_of_all_services_without_limits() {
     let home = Household::in_world(World::still().await).await;
     home.set_policy(json!({"max_per_day_units": dollars(3)})).await;
     let limits = json!({"max_per_day_units": dollars(12)});

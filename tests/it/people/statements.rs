@@ -248,7 +248,7 @@ async fn statements_verify_and_can_be_recomputed_offline() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_largest_request_has_a_statement() {
+async fn a_decision_about_the_largest_authorize_request_has_a_statement() {
     const BASE: &str = "https://provider.example/x?q=";
     let home = home().await;
     let (world, agent) = (&home.world, &home.agent);

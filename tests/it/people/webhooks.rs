@@ -363,7 +363,7 @@ async fn the_local_receiver_verifies_webhook_signatures() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn webhook_updates_that_widen_require_a_recent_sign_in() {
+async fn webhook_updates_with_a_new_url_or_more_events_require_a_recent_sign_in() {
     let world = World::still().await;
     let kim = world.person(&KIM);
     let url = "https://hooks.example.invalid/purser";

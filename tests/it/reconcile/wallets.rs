@@ -112,7 +112,7 @@ async fn a_low_wallet_balance_is_reported_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unreliable_or_disputed_balances_change_nothing() {
+async fn wallet_levels_ignore_balances_from_faulty_or_disagreeing_nodes() {
     let world = world(&[]).await;
     let spent = agent(&world, dollars(100)).await;
     look(&world).await;

@@ -1,4 +1,4 @@
-//! Planted bugs. `every_planted_error_breaks_its_invariant` checks that a model finds each bug.
+//! Planted bugs. `every_planted_model_bug_breaks_the_expected_invariant` checks that a model finds each bug.
 
 macro_rules! flaws {
     ($($(#[$doc:meta])+ $name:ident,)+) => {

@@ -26,13 +26,13 @@ fn every_state(bound: Bound) {
 }
 
 #[test]
-fn no_reachable_state_breaks_an_invariant() {
+fn no_reachable_state_of_the_small_models_breaks_an_invariant() {
     every_state(Bound::Small);
 }
 
 #[test]
 #[ignore = "takes minutes; run by `make test-all`, or by `cargo nextest run --workspace --run-ignored only -E 'package(purser-model)'`"]
-fn no_state_of_large_models_breaks_an_invariant() {
+fn no_reachable_state_of_the_large_models_breaks_an_invariant() {
     every_state(Bound::Large);
 }
 
@@ -252,7 +252,7 @@ fn is_found(flaw: Flaw, law: Law, name: &str) -> bool {
 }
 
 #[test]
-fn every_planted_error_breaks_its_invariant() {
+fn every_planted_model_bug_breaks_the_expected_invariant() {
     let planted: BTreeSet<Flaw> = PLANTED.iter().map(|(flaw, ..)| *flaw).collect();
     assert_eq!(planted.len(), Flaw::ALL.len(), "an error without a row");
     let missed: Vec<_> = PLANTED

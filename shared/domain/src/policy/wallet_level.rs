@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wallet_with_the_largest_limit_can_recover() {
+    fn a_low_wallet_level_can_recover_even_at_the_largest_threshold() {
         let check = |before: Option<&WalletLevel>, balance, number| {
             WalletLevel::next_level(before, balance, Amount::MAX, &block(number), Network::Base)
         };

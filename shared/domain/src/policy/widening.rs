@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn unfreezing_and_new_keys_widen_an_agent() {
+    fn a_new_key_or_the_end_of_a_freeze_widens_the_limits_of_an_agent() {
         let (active, frozen) = (AgentStatus::Active, AgentStatus::Frozen);
         let plain = agent(active, vec![key(1, None)], vec![]);
         let ended = agent(active, vec![key(1, Some(Timestamp::EPOCH))], vec![]);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn weaker_or_removed_rules_widen_an_agent() {
+    fn weaker_or_removed_rules_widen_the_limits_of_an_agent() {
         let blocks = |categories: &[Category]| RuleKind::CategoryBlock {
             categories: categories.to_vec(),
         };
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn new_or_wider_exceptions_widen_an_agent() {
+    fn new_or_wider_approval_exceptions_widen_the_limits_of_an_agent() {
         let excepted = |services: Option<&[&str]>, payee: u8, max_amount, until| ApprovalException {
             services: services.map(|slugs| slugs.iter().map(|slug| ServiceSlug::parse(slug).unwrap()).collect()),
             operation: Some(OperationSlug::parse("a.b").unwrap()),
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn each_looser_policy_field_widens_the_policy() {
+    fn each_less_strict_field_of_a_policy_widens_the_limits() {
         type Edit = fn(&mut SpendPolicy);
         let slugs = |slugs: &[&str]| slugs.iter().map(|slug| OperationSlug::parse(slug).unwrap()).collect();
         let domains = |texts: &[&str]| texts.iter().map(|text| DomainPattern::parse(text).unwrap()).collect();

@@ -680,7 +680,7 @@ mod tests {
         }
 
         #[test]
-        fn a_period_that_covers_another_counts_every_payment_of_the_other(
+        fn a_window_period_covering_another_counts_all_payments_of_the_other(
             wide in periods(), narrow in periods(), paid in 1_293_840_000_000_000_i64..2_000_000_000_000_000,
             later in 0..40 * LENGTH.micros(),
         ) {
@@ -755,7 +755,7 @@ mod tests {
         }
 
         #[test]
-        fn forgotten_payments_had_already_expired(
+        fn dropping_expired_payments_changes_neither_spending_nor_retry_time(
             entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..100), 0..20),
             shown in 0_usize..20, now in 0..4 * LENGTH.micros(), wanted in 1_u64..100,
         ) {
@@ -794,7 +794,7 @@ mod tests {
     }
 
     #[test]
-    fn more_payments_are_read_to_compute_the_retry_time() {
+    fn more_payments_of_a_window_are_read_if_its_retry_time_is_unknown() {
         let not_before = RetryAt::NotBefore(Timestamp::EPOCH);
         let many = |count: usize| (1..).take(count).map(|at| entry(at, 1)).collect::<Vec<_>>();
         for (shown, fits, tells) in [

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_withdrawal_addresses_wait_again() {
+    fn a_changed_withdrawal_address_waits_for_the_full_delay_again() {
         let first = named(&WithdrawalRecord::default(), 1, 1_000).unwrap();
         assert_eq!(first.address.as_ref().unwrap().good_from, at(1_100));
         assert_eq!(named(&first, 1, 1_050), None);

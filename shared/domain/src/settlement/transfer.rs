@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn two_logs_with_the_same_index_prove_no_payment() {
+    fn two_transfer_logs_with_the_same_index_prove_no_payment() {
         let logs = vec![used(7, 0x40), moved(8, 0x30, AMOUNT), moved(8, 0x31, AMOUNT)];
         assert_eq!(
             find_authorized_transfer(&expected(), &transaction(logs)),

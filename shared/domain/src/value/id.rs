@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn approvals_of_one_request_share_a_lineage() {
+    fn approval_ids_of_one_request_differ_only_in_the_sequence_number() {
         let agent = AgentId::from_uuid(Uuid::from_u128(7));
         let fingerprint = Fingerprint::for_text("a");
         let [first, second] = [0, 1].map(|sequence| ApprovalId::derive(agent, &fingerprint, sequence));

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn token_and_browser_names_identify_the_same_operator() {
+    fn operator_names_for_tokens_and_browser_sessions_match_the_same_operator() {
         let ada = OperatorName::parse("ada").unwrap();
         let (there, bob) = (ada.browser_session_name(), OperatorName::parse("bob").unwrap());
         assert_eq!(there.as_str(), "browser:ada");

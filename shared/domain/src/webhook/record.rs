@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn new_urls_and_more_events_widen_webhook_settings() {
+    fn webhook_settings_reach_further_with_a_new_url_or_more_events_or_agents() {
         let some = WebhookSettings {
             kinds: Some([EventKind::ApprovalAsked].into()),
             agents: Some([agent(1)].into()),

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn null_fields_do_not_change_a_fingerprint() {
+    fn null_fields_do_not_change_a_request_fingerprint() {
         let base = fingerprint(r#"{"a": 1, "metadata": {"b": 1}, "original_request": {}}"#);
         for same in [
             r#"{"a": 1, "metadata": {"b": 1, "target_url": null}, "original_request": {"body_hash": null}}"#,
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn excluded_fields_do_not_change_a_fingerprint() {
+    fn excluded_fields_do_not_change_a_request_fingerprint() {
         let of = |offer: &str| {
             let body = parse_json(format!(r#"{{"a": 1.5, "offer": {offer}}}"#).as_bytes()).unwrap();
             Fingerprint::for_request(&body, &["offer"])
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn requested_fields_change_a_fingerprint() {
+    fn different_field_values_change_the_request_fingerprint() {
         assert_ne!(fingerprint(r#"{"a":1}"#), fingerprint(r#"{"a":2}"#));
         assert_ne!(
             fingerprint(r#"{"a":{"idempotency_key":"x"}}"#),

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_payment_response_counts_as_blank() {
+    fn a_blank_payment_response_counts_as_absent() {
         let blank = [
             json!(""),
             json!(" \t\n"),

@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_requirements_may_omit_extra_but_not_contradict_it() {
+    fn x402_version_1_requirements_may_omit_but_not_contradict_the_extra_field() {
         let cases = [
             ("/extra", None, true),
             ("/extra", Some(json!({})), true),

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_attributes_are_not_decoded() {
+    fn malformed_database_attributes_are_not_decoded() {
         let number = |text: &str| AttributeValue::N(text.to_owned());
         assert_eq!(Amount::read(&number("9007199254740992")), None);
         assert_eq!(Amount::read(&number("-1")), None);
@@ -353,7 +353,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_and_bytes_survive_encoding(units in 0..=Amount::MAX.units(), micros in 0..=Timestamp::MAX.micros(), bytes: [u8; 32]) {
+        fn amounts_times_and_fingerprints_survive_encoding_as_attributes(units in 0..=Amount::MAX.units(), micros in 0..=Timestamp::MAX.micros(), bytes: [u8; 32]) {
             returns(Amount::from_units(units).unwrap());
             returns(Timestamp::from_micros(micros).unwrap());
             returns(Fingerprint::from_bytes(bytes));

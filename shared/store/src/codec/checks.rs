@@ -145,7 +145,7 @@ mod tests {
         }
 
         #[test]
-        fn decoding_arbitrary_check_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn decoding_policy_checks_from_arbitrary_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             Vec::<Check>::read(&AttributeValue::B(Blob::new(bytes)));
         }
     }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_checks_are_not_decoded() {
+    fn malformed_policy_checks_are_not_decoded() {
         for bytes in [
             &[1][..],
             &[1, 1],

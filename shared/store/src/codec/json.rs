@@ -85,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn items_survive_conversion_to_json_and_back(value in values()) {
+        fn dynamodb_items_survive_conversion_to_json_and_back(value in values()) {
             let item = item(value);
             let text = write_item(&item).unwrap().to_string();
             prop_assert_eq!(read_item(serde_json::from_str(&text).unwrap()), Some(item));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_json_cannot_restore_are_not_written() {
+    fn dynamodb_items_that_json_cannot_represent_are_not_converted() {
         for value in [
             AttributeValue::N("1.5".to_owned()),
             AttributeValue::N("01".to_owned()),

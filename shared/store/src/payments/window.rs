@@ -527,7 +527,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_windows_of_a_call_share_one_page_limit() {
+    fn all_windows_read_for_a_call_share_one_page_limit() {
         let left = PagesLeft::for_one_call();
         let taken = (0..MAX_PAGES + 5).filter(|_| left.clone().try_take_page()).count();
         assert_eq!(u32::try_from(taken), Ok(MAX_PAGES));

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counter_chunks_are_counted_per_key_and_time_span() {
+    fn calls_fill_counter_chunks_separately_for_each_key_and_period() {
         let mut counts = Counts::<char, ()>::new(0);
         let rows = [
             ('a', 0, false),

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limited_caller_waits_for_the_next_minute() {
+    fn retry_after_of_a_throttled_call_is_the_start_of_the_next_minute() {
         for (second, retry_after) in [(0, 60), (1, 59), (59, 1), (60, 60)] {
             let ErrorKind::TooManyRequests { retry_after: told } =
                 too_many_requests_error(at(second), SECONDS_PER_MINUTE)

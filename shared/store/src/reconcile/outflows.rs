@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn wallet_parts_split_wallets_evenly() {
+    fn wallets_are_divided_into_groups_of_equal_size() {
         let agents = (0..256_u128).map(|n| AgentId::from_uuid(uuid::Uuid::from_u128(n)));
         let agents: Vec<AgentId> = agents.collect();
         let of = |part: WalletPart| agents.iter().filter(|agent| part.contains(**agent)).count();

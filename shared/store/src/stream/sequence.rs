@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sequence_numbers_are_ordered_by_value() {
+    fn stream_sequence_numbers_are_ordered_by_numeric_value() {
         let number = |digits: &str| SequenceNumber::parse(digits).unwrap();
         assert!(number("9") < number("10") && number("99") < number("100000000000000000000000000000000000001"));
         assert_eq!(number("0010"), number("10"));

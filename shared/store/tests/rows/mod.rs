@@ -157,7 +157,7 @@ fn samples() -> Vec<(String, Item)> {
 }
 
 #[test]
-fn each_row_is_written_as_it_was_read() {
+fn every_kind_of_database_row_is_unchanged_after_reading_and_writing() {
     let differences: Vec<String> = samples()
         .iter()
         .filter_map(|(row, item)| match read_and_write(row, item) {

@@ -132,7 +132,7 @@ async fn a_changed_budget_applies_from_its_update_on() {
 }
 
 #[tokio::test]
-async fn a_changed_rule_needs_a_new_version() {
+async fn a_changed_rule_cannot_be_stored_with_its_old_version() {
     let (_emulator, ledger) = ledger_with(vec![sample::budget(1, 100, sample::secs(HOUR))]).await;
     let RuleKind::BudgetLimit { window, .. } = sample::budget(1, 100, sample::secs(HOUR)).kind else {
         panic!()
@@ -145,7 +145,7 @@ async fn a_changed_rule_needs_a_new_version() {
 }
 
 #[tokio::test]
-async fn large_evictions_are_done_before_the_payment() {
+async fn evictions_that_exceed_one_transaction_are_written_before_the_payment() {
     let budgets = (1..=12).map(|n| sample::budget(n, 1_000, sample::secs(HOUR))).collect();
     let (emulator, ledger) = ledger_with(budgets).await;
     for n in 0..8 {

@@ -25,7 +25,7 @@ async fn cost(meter: &Meter, ledger: &Ledger, request: &Request, now: Timestamp)
 }
 
 #[tokio::test]
-async fn a_payment_that_evicts_costs_the_documented_capacity() {
+async fn a_payment_that_evicts_expired_payments_costs_the_documented_capacity() {
     let (meter, ledger) = metered_with(1_000, 100).await;
     let (start, tomorrow) = (sample::start(), sample::start().after(Duration::DAY));
     for key in ["a", "b"] {

@@ -282,7 +282,7 @@ async fn cached_probe_results_survive_a_damaged_summary() {
 }
 
 #[tokio::test]
-async fn the_largest_service_fits_one_item() {
+async fn a_service_of_the_largest_size_fits_in_one_dynamodb_item() {
     let table = Emulator::start().await.catalog();
     let mut entry = service(1, "one");
     entry.operations = (0..200)

@@ -223,7 +223,7 @@ async fn lasting_throttling_returns_a_retryable_error() {
 }
 
 #[tokio::test]
-async fn conflicts_are_retried_more_often_than_throttling() {
+async fn transaction_conflicts_are_retried_more_often_than_throttled_calls() {
     let (emulator, _) = ledger_with(1_000, 1_000).await;
     let (ledger, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
     let mut left = 4 * ATTEMPTS;

@@ -317,7 +317,7 @@ fn longest_checks() -> Vec<Check> {
 
 /// The key is kept for one day after the last use.
 #[tokio::test]
-async fn a_replay_key_is_held_for_one_day() {
+async fn a_preflight_keeps_its_replay_key_for_one_day_after_the_last_use() {
     let emulator = Emulator::start().await;
     let ledger = emulator.ledger();
     let agent = sample::agent_id(1);
@@ -344,7 +344,7 @@ async fn a_replay_key_is_held_for_one_day() {
 
 /// Only the agent of the decision can read the decision.
 #[tokio::test]
-async fn denied_decisions_are_stored_once_with_their_numbers() {
+async fn a_denied_decision_is_stored_once_with_the_failed_check_and_its_limit() {
     let (emulator, ledger) = ledger_with(100, 100).await;
     let denied = authorize(&ledger, &request(101, "k"), sample::start()).await.unwrap();
     assert_eq!(denied, Answer::Blocked);

@@ -264,7 +264,7 @@ async fn a_repeated_call_is_allowed_after_the_guarded_time() {
 
 /// A payment that removes old calls from the map does not remove a call that was paid again meanwhile.
 #[tokio::test]
-async fn releasing_an_older_payment_does_not_forget_the_newer_call() {
+async fn a_duplicate_guard_keeps_a_call_that_is_paid_again_while_old_calls_are_removed() {
     let (emulator, ledger) = ledger_with(vec![guard(LimitAction::Block)]).await;
     let mut at = sample::start();
     for round in 0..12 {
@@ -291,7 +291,7 @@ async fn releasing_an_older_payment_does_not_forget_the_newer_call() {
 
 /// A call whose payment was released is no duplicate, unless the call was authorized again meanwhile.
 #[tokio::test]
-async fn a_released_call_may_be_repeated() {
+async fn a_call_may_be_repeated_after_its_payment_was_released() {
     let (emulator, ledger) = ledger_with(vec![guard(LimitAction::Block)]).await;
     let start = sample::start();
     let pay = async |key: &str, at: Timestamp| authorize(&ledger, &request(10, key), at).await.unwrap();
@@ -482,7 +482,7 @@ async fn a_new_rule_remembers_earlier_payments() {
 
 /// The call may also be repeated after the payment has left the day window.
 #[tokio::test]
-async fn a_released_call_that_a_new_guard_learned_may_be_repeated() {
+async fn a_new_duplicate_guard_allows_a_repeated_call_after_its_payment_is_released() {
     for days in [0, 2] {
         let (emulator, ledger) = ledger_with(Vec::new()).await;
         let start = sample::start();

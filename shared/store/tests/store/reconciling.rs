@@ -106,7 +106,7 @@ async fn released_amounts_can_be_spent_again() {
 }
 
 #[tokio::test]
-async fn releases_skip_windows_that_evicted_the_entry() {
+async fn a_release_skips_windows_that_already_evicted_the_payment() {
     let (emulator, ledger) = ledger_with_budget(100).await;
     let paid = pay(&ledger, 60, "a", sample::start()).await;
     // After an hour the payment has left the budget's window, but not the day window.
@@ -245,7 +245,7 @@ async fn confirmations_after_a_release_count_after_all_evicted_payments() {
 }
 
 #[tokio::test]
-async fn concurrent_confirmations_after_a_release_count_once() {
+async fn concurrent_confirmations_count_a_released_payment_once() {
     let config = ProxyConfig {
         hold: Some(time::Duration::from_millis(2)),
         lost_answers: 1,
@@ -292,7 +292,7 @@ async fn late_confirmations_can_be_reverted_and_released() {
 
 /// Another run read the settlement before it was released, confirmed late and reverted.
 #[tokio::test]
-async fn outdated_releases_free_no_amount() {
+async fn a_release_of_an_outdated_settlement_frees_no_amount() {
     let (emulator, ledger) = ledger_with_budget(100).await;
     let read = pay(&ledger, 60, "a", sample::start()).await;
     release(&ledger, &read).await;
@@ -558,7 +558,7 @@ async fn a_confirmation_moves_with_its_transaction_to_another_block() {
 /// A run with newer chain data removes the claim before the settlement is confirmed (the model's schedule "a proof
 /// beside two runs").
 #[tokio::test]
-async fn a_confirmation_survives_the_removal_of_its_claim() {
+async fn a_payment_is_confirmed_although_its_transaction_claim_was_removed() {
     for was_released in [false, true] {
         let (emulator, direct) = ledger_with(1_000, 1_000).await;
         let mut paid = pay(&direct, 10, "a", sample::start()).await;

@@ -351,7 +351,7 @@ async fn first_payments_respect_concurrent_policy_updates() {
 
 /// A renamed agent has a new version, so the payment is decided again and reserved.
 #[tokio::test]
-async fn new_windows_start_at_the_evaluated_agent_version() {
+async fn a_new_window_stores_the_version_of_the_evaluated_agent() {
     let (emulator, ledger, agent) = ledger().await;
     let renamed = Agent {
         name: "other".to_owned(),

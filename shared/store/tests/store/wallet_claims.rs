@@ -4,7 +4,7 @@ use purser_store::WalletClaim;
 use purser_testkit::{Emulator, sample};
 
 #[tokio::test]
-async fn a_wallet_and_an_agent_have_one_claim() {
+async fn a_wallet_is_claimed_by_one_agent_and_an_agent_claims_one_wallet() {
     let ledger = Emulator::start().await.ledger();
     let [first, second, third] = [1, 2, 3].map(|n| sample::agent(n, Vec::new()).id);
     let claim = async |agent, wallet| ledger.claim_wallet(agent, sample::wallet(wallet)).await.unwrap();

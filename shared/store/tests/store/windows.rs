@@ -131,7 +131,7 @@ async fn agent_updates_that_narrow_limits_invalidate_earlier_decisions() {
 }
 
 #[tokio::test]
-async fn reservations_check_the_remaining_amount_again() {
+async fn a_reservation_fails_only_if_the_amount_no_longer_fits_the_window() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let reserved = use_late(&ledger, 10, sample::start(), async || {
         assert!(matches!(
@@ -152,7 +152,7 @@ async fn reservations_check_the_remaining_amount_again() {
 
 /// With a slow clock, a payment is decided again and recorded at the eviction watermark.
 #[tokio::test]
-async fn payments_are_not_recorded_before_the_last_eviction() {
+async fn a_payment_is_not_recorded_before_the_eviction_watermark() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let start = sample::start();
     let tomorrow = start.after(Duration::DAY);
@@ -379,7 +379,7 @@ async fn a_window_changed_since_it_was_read_is_detected() {
 
 /// The agent's record may be read before a freeze, and the policy and the new window after the freeze.
 #[tokio::test]
-async fn new_windows_reject_decisions_made_before_an_edit() {
+async fn a_new_window_rejects_a_decision_made_before_the_agent_was_frozen() {
     let request = request(10, "late");
     let (elsewhere, same) = ledger_with(1_000, 1_000).await;
     let (grant, terms) = grant(&same, &request, sample::start()).await;

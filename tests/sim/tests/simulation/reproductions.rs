@@ -79,7 +79,7 @@ fn first_payments_above_the_usual_price_are_rejected() {
 /// The clocks of two processes are a minute apart. When the first payment leaves the window, each process has room for
 /// one more payment.
 #[test]
-fn clocks_a_minute_apart_share_a_window_to_the_microsecond() {
+fn two_processes_with_skewed_clocks_reuse_an_expired_amount_only_once() {
     let fills = (0..4).map(|key| Step::on(0, 0, buy(key, 0, 240, 60)));
     let rolls_off = |early| {
         let (agent, service) = (0, 0);
@@ -242,7 +242,7 @@ fn payments_in_progress_use_no_limit_increase_after_a_transfer() {
 }
 
 #[test]
-fn payments_are_signed_after_kms_has_failed() {
+fn a_repeated_authorize_call_signs_the_payment_that_kms_failed_to_sign() {
     let failing = [LostAnswer(Nothing), LostAnswer(Silence::Error), Fault::Throttled];
     let mut rounds: Vec<Vec<Step>> = Vec::new();
     for (key, fault) in (0..).zip(failing) {
@@ -509,7 +509,7 @@ fn payments_proven_by_removed_blocks_are_checked_again() {
 
 /// A run is killed just before it checks whether a removed block is still on the chain.
 #[test]
-fn a_killed_block_check_skips_no_block() {
+fn a_reconcile_run_killed_in_a_block_check_skips_no_removed_block() {
     let is_gone = |outcome: &Outcome| outcome.coverage.occurrences("reconciled: taken_back") > 0;
     let seed = losing();
     let trace = run(&undone(seed, None)).trace;

@@ -73,7 +73,7 @@ fn deliveries_end_according_to_the_receivers_responses() {
 
 /// The write that stores the pause fails, so the message stays in the queue.
 #[test]
-fn a_delivery_with_a_lost_pause_is_called_again() {
+fn a_webhook_is_called_again_if_the_requested_pause_could_not_be_stored() {
     check([63]);
 }
 
