@@ -452,7 +452,7 @@ BUGS = [
         "shared/store/src/usage/brakes.rs",
         "today.braked.contains_key(&hour)",
         "PLANTED || today.braked.contains_key(&hour)",
-        "package(purser-stream) and test(=brakes::an_hour_is_compared_with_the_hours_of_fourteen_days)",
+        "package(purser-stream) and test(=brakes::an_automatic_freeze_compares_an_hour_with_fourteen_days)",
     ),
     Bug(
         "a released call that stays a duplicate",
@@ -487,7 +487,7 @@ BUGS = [
         "shared/store/src/usage/rebuild.rs",
         "if now.since(last_change_time(&entry)) < STREAM_RETENTION {",
         "if now.since(last_change_time(&entry)) < STREAM_RETENTION && !PLANTED {",
-        "package(purser-stream) and test(=rebuild::a_rebuild_skips_changes_of_the_last_25_hours)",
+        "package(purser-stream) and test(=rebuild::a_history_rebuild_skips_changes_of_the_last_25_hours)",
     ),
     Bug(
         "a low wallet told each time it is looked at",
@@ -1105,7 +1105,7 @@ BUGS = [
         "functions/notices/src/flush.rs",
         "if waiting.wanted.is_empty() && is_waker {",
         "if waiting.wanted.is_empty() && is_waker && !PLANTED {",
-        "package(purser-notices) and test(=a_reappeared_wake_up_message_is_not_relied_on)",
+        "package(purser-notices) and test(=a_notification_after_an_unused_wake_up_is_sent_despite_a_slow_clock)",
     ),
     Bug(
         "a balance that was asked for another wallet",

@@ -208,7 +208,7 @@ mod tests {
     use purser_client::Refusal;
 
     #[test]
-    fn polling_continues_only_while_the_user_may_still_decide() {
+    fn device_code_polling_continues_only_while_the_authorization_is_pending() {
         let interval = Duration::from_secs(5);
         for (error, next) in [
             ("authorization_pending", Some(5)),

@@ -112,7 +112,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn concurrent_purchases_use_separate_runs() {
+    fn concurrent_identical_purchases_use_separate_run_ids() {
         let folder = std::env::temp_dir().join(format!("purser-journal-{}", Uuid::new_v4()));
         let request = IdempotencyKey::from_text("a-request").unwrap();
         let purchases = || {

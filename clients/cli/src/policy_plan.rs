@@ -460,7 +460,7 @@ mod tests {
 
     /// A disabled service, and a service that the agent never had, match only by slug or id.
     #[test]
-    fn keys_merge_from_general_to_special() {
+    fn a_policy_files_service_limits_override_category_and_wildcard_limits() {
         let services = "services: {
             a: {max_per_day_units: 1}, category:ai: {max_per_day_units: 2, max_per_call_units: 2},
             '*': {max_per_day_units: 3}, never: {max_per_day_units: 4}}";

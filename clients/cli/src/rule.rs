@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_replaces_the_most_similar_one_of_its_kind() {
+    fn a_new_rule_replaces_the_most_similar_stored_rule_of_its_kind() {
         let block = json!({"kind": "category_block", "categories": ["ai"]});
         let asks = json!({"kind": "approval_required"});
         let before = stored(&[budget(9, 86_400), budget(5, 3_600), block.clone()]);

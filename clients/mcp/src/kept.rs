@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_latest_responses_are_kept_for_several_minutes() {
+    async fn the_memory_store_keeps_the_latest_mcp_responses_for_fifteen_minutes() {
         let store = MemoryResponses::default();
         let first = store.store_response(Uuid::from_u128(0), "first").await.unwrap();
         let second = store.store_response(Uuid::from_u128(1), "second").await.unwrap();

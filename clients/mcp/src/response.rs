@@ -304,7 +304,7 @@ mod tests {
 
     /// The parts contain each byte of the text once, for every part size.
     #[tokio::test]
-    async fn the_parts_of_a_stored_text_add_up_to_the_text() {
+    async fn the_parts_of_a_stored_mcp_response_add_up_to_the_whole_text() {
         let text: String = "aä漢😀\n".chars().cycle().take(9_000).collect();
         for max in [1_000, 1_001, 1_002, 4_096, 17_000] {
             let store = MemoryResponses::default();

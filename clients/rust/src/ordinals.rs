@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_requests_release_their_ordinal_for_the_retry() {
+    fn a_failed_request_releases_its_purchase_ordinal_for_the_retry() {
         let ordinals = Ordinals::default();
         let request = IdempotencyKey::from_text("a request").unwrap();
         let next = || ordinals.next(request.clone());
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reserved_ordinal_is_not_assigned_twice() {
+    fn a_reserved_purchase_ordinal_is_not_assigned_twice() {
         let ordinals = Ordinals::default();
         let request = IdempotencyKey::from_text("a request").unwrap();
         let next = || ordinals.next(request.clone());
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn released_ordinals_can_be_retaken_or_spent() {
+    fn a_released_purchase_ordinal_can_be_retaken_or_marked_as_bought() {
         let ordinals = Ordinals::default();
         let request = IdempotencyKey::from_text("a request").unwrap();
         let next = || ordinals.next(request.clone());

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_error_field_reports_a_used_nonce() {
+    fn only_the_error_field_of_a_provider_response_reports_a_used_nonce() {
         let says = |text: &str| {
             ProviderAnswer {
                 status: 402,

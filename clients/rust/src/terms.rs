@@ -147,7 +147,7 @@ mod tests {
 
     /// The x402 extension `offer-receipt` contains the signed objects.
     #[test]
-    fn objects_that_the_provider_signed_are_found() {
+    fn signed_offers_and_receipts_of_a_provider_are_extracted() {
         let info = |info: Value| json!({"offer-receipt": {"info": info, "schema": {}}});
         let offers = json!([{"format": "jws", "signature": "a.b.c"}]);
         let terms = json!({

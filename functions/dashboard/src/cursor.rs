@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn each_position_has_exactly_one_cursor() {
+    fn each_list_position_has_exactly_one_cursor() {
         let id = "018f2f6e0c0070008000000000000001";
         assert!(parse_uuid_cursor(id).is_some() && parse_approval_cursor(&format!("000660a1b2c3d4e5{id}")).is_some());
         for text in [

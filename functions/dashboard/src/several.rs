@@ -42,7 +42,7 @@ mod tests {
     use std::{sync::Arc, time::Duration};
 
     #[tokio::test]
-    async fn concurrent_results_keep_their_order_within_a_limit() {
+    async fn run_concurrently_returns_ordered_results_and_limits_concurrency() {
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let results = run_concurrently(0_u64..30, |item| {
             let (now, most) = (Arc::clone(&now), Arc::clone(&most));

@@ -701,7 +701,7 @@ mod tests {
 
     /// A write with the current payment or maximum price drops the delayed change.
     #[test]
-    fn an_update_without_payment_keeps_the_delayed_change() {
+    fn an_operation_update_that_omits_payment_keeps_the_delayed_pricing() {
         let mut stored = service(&body(), None);
         let operation = &mut stored.operations[0];
         let max = operation.max_price.replace(Amount::ZERO);
@@ -727,7 +727,7 @@ mod tests {
     }
 
     #[test]
-    fn omitted_fetches_target_keeps_the_stored_value() {
+    fn an_update_that_omits_fetches_target_keeps_the_stored_value() {
         let pointer = "/operations/0/fetches_target";
         let said =
             |value, stored: Option<&Service>| service(&with(pointer, value), stored).operations[0].fetches_target;
@@ -739,7 +739,7 @@ mod tests {
     }
 
     #[test]
-    fn omitted_trust_fields_keep_their_stored_values() {
+    fn an_update_that_omits_trust_status_or_curated_keeps_the_stored_value() {
         let stored = Service {
             trust_status: TrustStatus::Disabled,
             curated: true,

@@ -469,7 +469,7 @@ async fn urgent_notifications_are_sent_before_older_notifications() {
 
 /// After the user corrects a webhook URL, pending notifications are sent without a retry delay.
 #[tokio::test]
-async fn a_repaired_channel_is_used_immediately() {
+async fn a_corrected_webhook_url_receives_pending_notifications_without_retry_delay() {
     let (incoming, url) = Incoming::start().await;
     let world = World::start(authority(&url)).await;
     let ann = person("ann");
@@ -624,7 +624,7 @@ async fn a_repeated_queue_message_loses_no_notification() {
 
 /// A wake-up message finds nothing to send. The instance that gets the next event has a slow clock.
 #[tokio::test]
-async fn a_reappeared_wake_up_message_is_not_relied_on() {
+async fn a_notification_after_an_unused_wake_up_is_sent_despite_a_slow_clock() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     world.happen(&frozen(&ann, sample::agent_id(1), 1, world.now()));
@@ -891,7 +891,7 @@ async fn notifications_survive_a_kill_at_any_step() {
 
 /// Tools call the built function with the batch in `events/notices/what-happened.json`.
 #[tokio::test]
-async fn a_recorded_queue_batch_is_processed() {
+async fn a_recorded_queue_batch_of_notification_events_is_processed() {
     let recorded = include_str!("../../../events/notices/what-happened.json");
     let mut recorded: Value = serde_json::from_str(recorded).unwrap();
     recorded["Records"][0]["eventSourceARN"] = json!(Sqs::arn(EVENTS));

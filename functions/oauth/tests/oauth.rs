@@ -416,7 +416,7 @@ async fn a_second_use_of_a_code_ends_the_grant() {
 }
 
 #[tokio::test]
-async fn a_replaced_refresh_token_is_repeated_once_lost_and_ends_the_grant_later() {
+async fn a_replaced_refresh_token_returns_the_same_successor_and_later_ends_the_grant() {
     let world = World::start().await;
     let client = world.client().await;
     let code = world.code(&client).await;
@@ -444,7 +444,7 @@ async fn a_replaced_refresh_token_is_repeated_once_lost_and_ends_the_grant_later
 }
 
 #[tokio::test]
-async fn concurrent_refreshes_get_the_same_successor() {
+async fn concurrent_uses_of_one_refresh_token_return_the_same_successor_token() {
     let world = World::start().await;
     let client = world.client().await;
     let code = world.code(&client).await;
@@ -483,7 +483,7 @@ async fn a_revoked_or_expired_grant_gets_no_tokens() {
 }
 
 #[tokio::test]
-async fn tokens_end_with_the_grant() {
+async fn oauth_tokens_expire_with_their_grant() {
     let world = World::start().await;
     let client = world.client().await;
     world.pass(60 * 86_400 - 90);

@@ -295,7 +295,7 @@ mod tests {
 
     /// An approval request stores each budget's remaining amount, so all their windows must be exact.
     #[test]
-    fn an_escalation_depends_on_the_windows_of_all_budgets_that_ask() {
+    fn an_escalation_depends_on_the_windows_of_all_budgets_that_require_approval() {
         let (agent, service) = (
             purser_domain::AgentId::from_uuid(Uuid::nil()),
             ServiceId::from_uuid(Uuid::nil()),

@@ -216,7 +216,7 @@ async fn a_probe_run_calls_each_due_service_once() {
 
 /// The run succeeds even if the summary cannot be written.
 #[tokio::test]
-async fn the_next_probe_run_repairs_an_unwritten_summary() {
+async fn the_next_probe_run_writes_a_summary_that_the_previous_run_could_not_write() {
     let world = World::start().await;
     world.list(1, &["paid", "free"]).await;
     let proxy = Proxy::start(world.dynamodb.clone(), ProxyConfig::default()).await;

@@ -30,7 +30,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn events_without_a_job_reconcile_payments() {
+    fn reconcile_events_without_a_job_field_select_payments() {
         let job = |event| Job::from_event(&event).ok();
         assert_eq!(job(json!({"detail": "{}"})), Some(Job::Payments(Part::WHOLE)));
         assert_eq!(job(json!({"job": "wallets"})), Some(Job::Wallets));

@@ -92,7 +92,7 @@ async fn the_cost_of_a_single_payment_is_counted_exactly() {
 
 /// The append of statements that were signed early only checks that each payment is still confirmed.
 #[tokio::test]
-async fn appending_early_signed_batches_signs_and_evaluates_nothing() {
+async fn appending_statements_signed_early_signs_nothing_and_reads_each_payment_once() {
     const PAYMENTS: u8 = 20;
     let folder = std::env::temp_dir().join(format!("purser-costs-{}", uuid::Uuid::new_v4()));
     std::fs::create_dir_all(&folder).unwrap();

@@ -199,7 +199,7 @@ async fn a_payee_that_is_removed_and_added_again_is_delayed_again() {
 
 /// A delayed payee waits until the time in the catalog, or longer if the delay requires it.
 #[tokio::test]
-async fn an_accepted_payee_waits_for_one_hour() {
+async fn a_delayed_payee_that_an_operator_accepts_early_waits_for_one_hour() {
     let world = World::begun().await;
     let first = shop(1);
     world.write(&first).await;
@@ -222,7 +222,7 @@ async fn an_accepted_payee_waits_for_one_hour() {
 
 /// A new payee of a reopened service is delayed, even if the service's row was deleted in the meantime.
 #[tokio::test]
-async fn a_reopened_service_is_treated_as_changed() {
+async fn the_new_payee_of_a_reopened_service_is_delayed() {
     let world = World::begun().await;
     let first = shop(1);
     world.write(&first).await;
@@ -249,7 +249,7 @@ async fn a_reopened_service_is_treated_as_changed() {
 
 /// The delay applies even after the other services removed the endpoint, unless the payee is the same.
 #[tokio::test]
-async fn a_new_service_with_an_endpoint_of_another_service_waits() {
+async fn a_new_service_with_another_services_endpoint_has_a_delayed_payee() {
     let world = World::begun().await;
     let first = shop(1);
     world.write(&first).await;
@@ -286,7 +286,7 @@ async fn a_new_service_with_an_endpoint_of_another_service_waits() {
 
 /// After the first run, an operator can request a verification of all payees, with or without the delays.
 #[tokio::test]
-async fn only_the_first_run_verifies_existing_payees_immediately() {
+async fn only_the_first_verification_run_verifies_existing_payees_without_delay() {
     let world = World::start().await;
     let first = shop(1);
     world
@@ -367,7 +367,7 @@ async fn a_removed_endpoint_with_a_new_payee_is_paid_only_after_the_delay() {
 
 /// Each batch reads the services with verified payees at most once.
 #[tokio::test]
-async fn a_batch_reads_each_verified_service_once() {
+async fn one_stream_batch_reads_each_service_with_verified_payees_once() {
     let world = World::begun().await;
     let reads = async |services: std::ops::Range<u128>| {
         for n in services {

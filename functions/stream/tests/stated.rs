@@ -280,7 +280,7 @@ async fn reversal_and_release_statements_name_the_receipt_they_change() {
 
 /// Another run repeats a failed check after two minutes. Two concurrent checks compare no statement twice.
 #[tokio::test]
-async fn a_check_that_failed_is_repeated() {
+async fn a_failed_check_of_rows_against_statements_is_repeated_by_a_later_run() {
     let folder = Folder::new();
     let stating = Stating::start(&folder.0).await;
     let events = stating.function(None);
@@ -531,7 +531,7 @@ async fn approval_decisions_and_expiries_have_signed_statements() {
 
 /// The log and the archive outlive an agent's rows, so neither may contain names of the agent.
 #[tokio::test]
-async fn the_archive_equals_the_log_and_neither_contains_names() {
+async fn the_statement_archive_equals_the_log_and_neither_contains_agent_names() {
     let folder = Folder::new();
     let stating = Stating::start(&folder.0).await;
     let events = stating.function(None);

@@ -44,7 +44,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     #[tokio::test]
-    async fn the_bridge_forwards_in_both_directions() {
+    async fn the_container_bridge_forwards_data_in_both_directions() {
         // No service listens at this loopback address, so the test uses it as the bridge's address.
         let bridge = IpAddr::from([127, 0, 0, 2]);
         let service = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unavailable_bridge_address_is_reported() {
+    async fn an_unavailable_container_bridge_address_is_reported() {
         // A documentation address (RFC 5737 §3), which no machine has.
         let error = open(IpAddr::from([192, 0, 2, 1]), "http://127.0.0.1:9")
             .await

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_needs_permission_for_each_attribute_it_names() {
+    fn an_update_item_call_needs_permission_for_each_attribute_it_names() {
         let update = json!({
             "TableName": "T",
             "Key": {"pk": {"S": "L#1#2"}, "sk": {"S": "#W"}},
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_permissions_match_the_iam_requirements() {
+    fn the_iam_recorder_derives_the_permissions_of_each_dynamodb_call() {
         let key = |pk: &str| json!({"pk": {"S": pk}, "sk": {"S": "#"}});
         check(
             "GetItem",

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_audit_records_secrets_in_responses() {
+    fn secrets_in_responses_are_recorded_for_the_check_of_log_lines() {
         let (cookie, state, key) = ("c".repeat(20), "s".repeat(20), "3".repeat(64));
         let headers: HeaderMap = [
             (header::SET_COOKIE, format!("attempt={cookie}; Path=/")),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_audit_records_the_secrets_of_clients() {
+    fn oauth_tokens_codes_and_states_are_recorded_for_the_check_of_log_lines() {
         let (ids, signature) = ("0".repeat(48), format!("a_b{}", "C".repeat(30)));
         let tokens = json!({"access_token": format!("pat_{ids}_6b0d7377_{signature}"), "device_code": "pdc_BCDFGHJK_0123456789abcdef", "user_code": "BCDF-GHJK"});
         let told = |audit: &LogAudit| audit.record_response(&HeaderMap::new(), tokens.to_string().as_bytes());

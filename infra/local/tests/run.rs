@@ -86,7 +86,7 @@ impl Drop for Run {
 }
 
 #[tokio::test]
-async fn provider_assertions_count_only_when_configured() {
+async fn the_local_stack_accepts_provider_assertions_only_when_configured() {
     let told = Run::start("told", &[("ACCEPT_PROVIDER_OK", "true")]).await;
     assert_eq!(told.assertion().await, "not_found");
     assert_eq!(told.in_containers(), "true");

@@ -17,7 +17,7 @@ struct ThingView {
 }
 
 #[test]
-fn views_describe_ids_times_and_optional_fields_as_serde_writes_them() {
+fn view_schemas_describe_ids_times_and_optional_fields_as_serde_writes_them() {
     let schema = serde_json::to_value(ThingView::schema()).unwrap();
     assert_eq!(
         schema,

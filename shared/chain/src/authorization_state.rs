@@ -803,7 +803,7 @@ mod tests {
 
     /// The node searches only ten blocks per call, so the search ends before it reaches the use.
     #[tokio::test]
-    async fn an_authorization_state_is_unknown_if_the_search_ends_too_early() {
+    async fn an_authorization_state_is_unknown_if_the_log_search_ends_before_the_use() {
         let wanted = [6_000, 4_500, 3_000, 1_500].map(|age| authorization(age, FINAL - age));
         let paid = |chain: ScriptedChain, one: &Authorization, block| chain.paid(&one.expected, block, block);
         // The first authorization was used in block 10, which is not searched.

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_response_to_the_first_attempt_is_used() {
+    async fn a_slow_node_response_to_the_first_attempt_is_used_after_a_retry_began() {
         let mut calls = 0;
         let node = ScriptedNode::start(move |_, _| {
             calls += 1;

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_new_kms_keys_are_retried() {
+    async fn kms_rejections_are_retryable_only_for_new_keys() {
         let kms = purser_testkit::Kms::default();
         let keys = keys_at(&kms.serve().await);
         let agent = AgentId::from_uuid(uuid::Uuid::from_u128(1));

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failed_subcalls_do_not_affect_other_nonces() {
+    async fn failed_multicall_subcalls_do_not_affect_other_nonces() {
         let rows = [
             result(false, word(0)),
             result(false, word(1)),

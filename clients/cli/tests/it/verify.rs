@@ -432,7 +432,7 @@ fn entries(count: usize) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watching_detects_a_truncated_or_forked_log() {
+async fn the_log_watch_command_detects_a_truncated_or_forked_log() {
     let (home, log) = (home(), ServedLog::default());
     let url = log.serve().await;
     let watch = async || {

@@ -166,7 +166,7 @@ fn noncanonical_statements_fail_and_other_documents_are_unreadable() {
 }
 
 #[test]
-fn steps_added_by_the_caller_affect_the_report() {
+fn verification_steps_added_by_the_caller_affect_the_evidence_report() {
     let mut report = verify_document(&statement(1), &trust_with(|_| ())).unwrap();
     report.add_step(Step::new(StepName::Chain, Outcome::Skipped("no node".to_owned())));
     assert!(report.is_verified());
@@ -176,7 +176,7 @@ fn steps_added_by_the_caller_affect_the_report() {
 }
 
 #[test]
-fn trust_files_are_read_strictly() {
+fn malformed_or_inconsistent_trust_files_are_rejected() {
     let refused = |change: &dyn Fn(&mut Value)| {
         let mut file = trust_file();
         change(&mut file);

@@ -227,7 +227,7 @@ fn object(name: &str) -> Value {
 }
 
 #[test]
-fn provider_object_signers_match_the_official_x402_package() {
+fn the_signers_of_x402_offers_and_receipts_match_the_official_package() {
     for vector in vectors()["vectors"].as_array().unwrap() {
         let kind: ProviderObject = serde_json::from_value(vector["kind"].clone()).unwrap();
         let signed = kind.verify(&vector["object"], &[]).unwrap();
@@ -498,7 +498,7 @@ fn did_document(host: &str) -> Value {
 }
 
 #[tokio::test]
-async fn keys_of_a_host_are_trusted_only_for_its_resources() {
+async fn a_provider_hosts_keys_are_trusted_only_for_the_hosts_resources() {
     let provider =
         json!({"offers": [object("an offer by did:web")], "receipt": object("a receipt by EdDSA and did:jwk")});
     let file = file(provider).await.to_string();

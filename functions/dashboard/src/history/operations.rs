@@ -286,7 +286,7 @@ mod tests {
 
     /// The first version has no differences. The last version on a page is compared with a version on the next page.
     #[test]
-    fn each_version_shows_its_changed_fields() {
+    fn a_change_history_shows_the_changed_fields_of_each_version() {
         const HALVES: Compare<u64> = Compare {
             members: |record| vec![("half".to_owned(), json!(record)), ("name".to_owned(), json!("x"))],
             widens: |now, before| now > before,

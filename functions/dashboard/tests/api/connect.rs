@@ -178,7 +178,7 @@ async fn rules(world: &World, agent: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn unused_grants_leave_their_places_and_budgets_to_other_grants() {
+async fn grants_that_expired_unused_do_not_count_toward_grant_and_budget_limits() {
     let world = World::start().await;
     let agent = world.agent("ann").await;
     let mut ann = world.browser("ann").await;
@@ -225,7 +225,7 @@ async fn unused_grants_leave_their_places_and_budgets_to_other_grants() {
 }
 
 #[tokio::test]
-async fn the_budget_of_an_expired_grant_takes_no_place_among_an_agents_budgets() {
+async fn the_budget_of_an_expired_grant_does_not_count_toward_the_budget_limit() {
     let world = World::start().await;
     let agent = world.agent("ann").await;
     let mut ann = world.browser("ann").await;
@@ -282,7 +282,7 @@ async fn a_budget_of_an_ended_grant_stays_until_the_next_update() {
 /// The budget of an ended grant limits nothing, so the removal of the budget does not widen. If a template's rules do not
 /// widen, they are stored before the policies that widen.
 #[tokio::test]
-async fn a_template_narrows_rules_before_policies_widen_although_a_grant_has_ended() {
+async fn a_template_narrows_rules_before_it_widens_policies_despite_an_ended_grant() {
     let world = World::start().await;
     let agent = world.agent("ann").await;
     let mut ann = world.browser("ann").await;
@@ -465,7 +465,7 @@ async fn invalid_clients_and_redirect_uris_are_never_redirected() {
 
 /// The setting of allowed hosts permits the test's own address.
 #[tokio::test]
-async fn a_clients_document_is_read_only_whole_and_from_its_own_url() {
+async fn oversized_or_redirected_client_metadata_documents_are_rejected() {
     let document =
         |url: String| json!({"client_id": url, "client_name": "Claude", "redirect_uris": [CALLBACK]}).to_string();
     let own = move |headers: HeaderMap| async move {
@@ -597,7 +597,7 @@ async fn a_consent_needs_the_users_own_form_in_an_unframed_page() {
 }
 
 #[tokio::test]
-async fn sign_in_returns_to_the_longest_authorization_request() {
+async fn sign_in_preserves_an_oauth_authorization_request_of_maximum_length() {
     let world = World::start().await;
     let uris = ["https://a.example/1", "https://b.example/2"].map(|uri| format!("{uri}{}", "x".repeat(290)));
     let client = register(&world, &"x".repeat(60), &uris.each_ref().map(String::as_str));
@@ -720,7 +720,7 @@ async fn new_grant(world: &World, ann: &mut Browser<'_>, agent: &str) -> (AgentI
 }
 
 #[tokio::test]
-async fn a_token_ends_its_grant_and_no_other() {
+async fn revoking_an_oauth_token_ends_its_grant_and_no_other_grant() {
     let world = World::start().await;
     let agent = world.agent("ann").await;
     let mut ann = world.browser("ann").await;

@@ -1152,7 +1152,7 @@ async fn an_approval_can_except_further_payments_from_approvals() {
 /// The database stores the approval and the exception, the response is lost, and another request updates the agent before
 /// the transaction is sent again.
 #[tokio::test]
-async fn an_approval_with_an_exception_is_found_after_a_lost_response() {
+async fn approving_with_an_exception_succeeds_after_a_lost_database_response() {
     let world = World::start().await;
     let (agent, approval) = world.waiting_with_key().await;
     let [stored, updated] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
@@ -1195,7 +1195,7 @@ async fn an_approval_with_an_exception_is_found_after_a_lost_response() {
 
 /// A sign-in that is too old, bounds that are too wide, and approvals for other reasons add no exception.
 #[tokio::test]
-async fn an_exception_needs_a_recent_sign_in_and_an_approval_that_it_can_replace() {
+async fn an_approval_exception_requires_a_recent_sign_in_and_a_matching_approval() {
     let world = World::start().await;
     let (agent, approval) = world.waiting_with_key().await;
     let approve = |approval: &str| format!("/agents/{agent}/approvals/{approval}/approve");

@@ -88,7 +88,7 @@ async fn webhook_secrets_are_shown_only_once() {
 
 /// Errors are shown with the rejected input.
 #[tokio::test]
-async fn webhooks_can_be_edited_disabled_and_removed() {
+async fn webhooks_can_be_updated_disabled_and_removed() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let mut owner = world.browser(OWNER).await;

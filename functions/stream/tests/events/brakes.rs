@@ -195,7 +195,7 @@ type Row<'a> = (&'static str, &'a [(Timestamp, u64)], AgentStatus);
 
 /// The hour is compared with the busiest hour of each of the fourteen days before.
 #[tokio::test]
-async fn an_hour_is_compared_with_the_hours_of_fourteen_days() {
+async fn an_automatic_freeze_compares_an_hour_with_fourteen_days() {
     let after = |secs| midnight().after(sample::secs(secs));
     let before = |secs| midnight().before(sample::secs(secs));
     let rows: [Row<'_>; 10] = [

@@ -153,7 +153,7 @@ impl World {
 
 /// Unreadable sums of one owner do not stop the other owners' sums.
 #[tokio::test]
-async fn unreadable_sums_of_one_owner_do_not_block_other_owners() {
+async fn unreadable_daily_sums_of_one_owner_do_not_block_other_owners_sums() {
     let world = World::start().await;
     let change = world.many(1).await;
     let bob = UserId::derive("https://issuer.example", "bob");
@@ -358,7 +358,7 @@ async fn replayed_stream_records_are_aggregated_once() {
 
 /// The records can arrive in any order, singly or together, from the stream of either table first.
 #[tokio::test]
-async fn batches_of_different_shards_can_arrive_in_any_order() {
+async fn stream_batches_of_different_shards_are_aggregated_equally_in_any_order() {
     for ledger_first in [false, true] {
         for size in [1, 3, 100] {
             let world = World::start().await;
@@ -384,7 +384,7 @@ async fn batches_of_different_shards_can_arrive_in_any_order() {
 
 /// A tumbling window may end without records.
 #[tokio::test]
-async fn an_empty_stream_window_writes_nothing() {
+async fn a_stream_window_without_records_writes_no_history() {
     let world = World::start().await;
     world.live().await;
     let mut event = journal_event(&world.records()[0], SHARD);

@@ -38,7 +38,7 @@ async fn each_change_event_is_published_once_without_secrets() {
 
 /// Batches are doubled, reordered and replayed.
 #[tokio::test]
-async fn repeated_batches_publish_the_same_event_ids() {
+async fn repeated_stream_batches_publish_the_same_event_ids() {
     let world = World::start().await;
     world.live().await;
     let batches = world.records();
@@ -129,7 +129,7 @@ async fn a_database_failure_delays_events_and_history() {
 
 /// All other rows are published and aggregated.
 #[tokio::test]
-async fn an_unreadable_row_is_quarantined() {
+async fn an_unreadable_table_row_is_quarantined_and_other_rows_are_published() {
     let world = World::start().await;
     let text = |text: &str| AttributeValue::S(text.to_owned());
     for (table, pk) in [
@@ -298,7 +298,7 @@ async fn an_unreadable_reminder_does_not_block_other_reminders() {
 
 /// The previous owner gets only the event that the ownership was transferred.
 #[tokio::test]
-async fn events_after_a_handover_reach_the_new_owner() {
+async fn events_after_an_ownership_transfer_reach_the_new_owner() {
     let world = World::start().await;
     let before = world.paid(10, "before").await;
     assert_eq!(world.deliver().await, 0);
@@ -381,7 +381,7 @@ async fn freeze_events_reach_the_affected_owner() {
 
 /// A changed name publishes no event. The end of curation publishes that the service was closed.
 #[tokio::test]
-async fn catalog_updates_publish_openings_payees_and_prices() {
+async fn catalog_updates_publish_opened_and_closed_services_new_payees_and_prices() {
     let world = World::start().await;
     let catalog = world.emulator.catalog();
     let mut service = sample::service(sample::service_id(2), "shop");

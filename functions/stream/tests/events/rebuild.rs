@@ -222,7 +222,7 @@ async fn a_rebuild_updates_outdated_history_entries() {
 
 /// The streams still have the last day's records and will deliver them.
 #[tokio::test]
-async fn a_rebuild_skips_changes_of_the_last_25_hours() {
+async fn a_history_rebuild_skips_changes_of_the_last_25_hours() {
     let world = World::start().await;
     world.live().await;
     let batches = world.records();
@@ -253,7 +253,7 @@ async fn a_rebuild_skips_changes_of_the_last_25_hours() {
 
 /// Some entries of old payments are lost. Records of newer payments arrive during the rebuild.
 #[tokio::test]
-async fn a_rebuild_can_run_while_records_are_aggregated() {
+async fn a_history_rebuild_can_run_while_stream_records_are_aggregated() {
     for delay in [0, 4, 16, 64] {
         let world = World::start().await;
         world.live().await;

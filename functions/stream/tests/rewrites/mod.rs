@@ -334,7 +334,7 @@ fn table(found: &Found) -> String {
 
 /// Every change raises an alarm, except for the changes that the table names.
 #[tokio::test]
-async fn rewritten_and_removed_rows_raise_an_alarm() {
+async fn rewriting_or_removing_a_row_with_a_signed_statement_raises_an_alarm() {
     let folder = Folder::new();
     let lines = Lines::start();
     let stating = Stating::start(&folder.0).await;
@@ -422,7 +422,7 @@ async fn rewritten_and_removed_rows_raise_an_alarm() {
 
 /// The statement is signed from the stream's copy of the row. A later rewrite of the row is still found.
 #[tokio::test]
-async fn rows_rewritten_after_early_signing_raise_an_alarm() {
+async fn rewriting_a_decision_or_payment_row_after_early_signing_raises_an_alarm() {
     let folder = Folder::new();
     let lines = Lines::start();
     let stating = Stating::start(&folder.0).await;

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_gateway_address_applies_without_a_readable_key() {
+    async fn the_gateway_client_address_is_used_if_the_assertion_key_is_unreadable() {
         let manager = SecretsManager::default();
         let unread = router(&manager).await;
         assert_eq!(seen(&unread, &[valid()]).await, GATEWAY);

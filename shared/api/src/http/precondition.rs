@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn version_conflicts_report_the_current_version() {
+    fn if_match_conflicts_report_the_current_version() {
         assert!(Precondition::Any.check_version(7).is_ok());
         assert!(Precondition::Version(7).check_version(7).is_ok());
         for meant in [6, 8] {

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn batch_errors_name_the_missing_secret() {
+    async fn batch_read_errors_name_the_secret_that_secrets_manager_did_not_return() {
         let rows = [
             (
                 200,

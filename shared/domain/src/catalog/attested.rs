@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_removed_endpoint_delays_every_new_service() {
+    fn a_service_that_drops_a_former_endpoint_delays_every_new_service() {
         let at = Timestamp::EPOCH.after(Duration::from_secs_u32(9));
         let mut service = next(None, 0, at);
         assert_eq!((service.former.len(), service.left_at), (0, None));

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn differing_probed_payments_are_reported_with_their_start_time() {
+    fn a_probed_payment_that_differs_from_the_catalog_is_reported_with_its_start() {
         let rows: [(&[ProbeResult], Option<u64>); 8] = [
             (&[], None),
             (&[DOWN], None),
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_passes_when_all_its_operations_respond() {
+    fn a_service_becomes_probe_passed_when_all_its_operations_respond() {
         let endpoints = ["https://lab.example/a", "https://lab.example/b"];
         let both = || vec![operation(1, endpoints[0], None), operation(2, endpoints[1], None)];
         for status in TrustStatus::ALL.iter().copied() {

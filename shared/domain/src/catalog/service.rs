@@ -753,7 +753,7 @@ mod tests {
     }
 
     #[test]
-    fn target_fetching_is_declared_or_inferred() {
+    fn whether_an_operation_fetches_its_target_is_declared_or_inferred() {
         let rows = [
             ("web.scrape", Category::Search, Category::Data, None, true),
             ("web.search", Category::Scrape, Category::Data, None, true),

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_at_a_former_destination_delays_nothing() {
+    fn failures_at_a_former_destination_do_not_delay_notifications_to_a_new_one() {
         let [here, there] = ["here", "there"].map(Fingerprint::for_text);
         let mut pace = NotificationPace::default()
             .with_destination(here)

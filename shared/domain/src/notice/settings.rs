@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_and_new_addresses_reset_an_ended_channel() {
+    fn changed_preferences_or_addresses_change_the_destination_fingerprint() {
         let settings = NotificationSettings {
             address: MailAddress::parse("ann@example.com"),
             ..NotificationSettings::new(ann())

@@ -109,7 +109,7 @@ mod tests {
     const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 
     #[test]
-    fn only_the_verifier_of_a_challenge_matches() {
+    fn only_the_pkce_verifier_of_a_challenge_matches_it() {
         let challenge = PkceChallenge::parse(CHALLENGE).unwrap();
         assert!(challenge.matches_verifier(VERIFIER));
         for other in [

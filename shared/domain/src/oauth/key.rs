@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refresh_token_is_derived_and_can_not_be_changed() {
+    fn a_refresh_token_is_deterministic_and_altered_tokens_are_rejected() {
         let (agent, grant) = ids();
         let oauth = key("a");
         let token = RefreshToken {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_with_long_metadata_can_not_register() {
+    fn a_client_with_too_much_metadata_cannot_register() {
         let uri = |n: usize| format!("https://a.example/{n}{}", "x".repeat(200));
         let document = json!({"redirect_uris": [uri(1), uri(2), uri(3), uri(4)]});
         let client = ClientMetadata::from_document(document.as_object().unwrap()).unwrap();

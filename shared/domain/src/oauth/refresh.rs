@@ -86,7 +86,7 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn a_replaced_refresh_token_is_repeated_for_a_minute_and_then_ends_the_grant() {
+    fn a_replaced_refresh_token_is_accepted_for_a_minute_and_then_ends_the_grant() {
         let at = |secs| Timestamp::from_secs(secs).unwrap();
         let client = Fingerprint::for_text("client");
         let record = GrantRecord {

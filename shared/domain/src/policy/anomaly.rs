@@ -208,7 +208,11 @@ mod tests {
         }
 
         #[test]
-        fn the_previous_hour_counts_proportionally(secs in 0_u64..3_600, now in 0_u64..1_000, before in 0_u64..1_000) {
+        fn the_sliding_hour_sum_weights_the_previous_hour_by_the_overlap(
+            secs in 0_u64..3_600,
+            now in 0_u64..1_000,
+            before in 0_u64..1_000,
+        ) {
             let at = Timestamp::from_secs(7_200 + secs).unwrap();
             let sum = AutomaticFreeze::estimated_sliding_hour_sum(at, units(now), units(before)).units();
             prop_assert_eq!(sum, now + (before * (3_600 - secs)).div_ceil(3_600));

@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn the_search_finds_an_example_request_for_each_kind_of_rule() {
+    fn the_policy_comparison_finds_an_example_request_for_each_kind_of_rule() {
         let hours = |hours: u32| Duration::from_secs_u32(hours * 3_600);
         let counts = |count, window| RuleKind::CountLimit {
             count,

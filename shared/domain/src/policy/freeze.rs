@@ -241,7 +241,7 @@ mod tests {
 
     /// In the table, `None` is a rejection, and `true` means that the target is frozen afterwards.
     #[test]
-    fn a_weaker_authority_cannot_weaken_a_freeze() {
+    fn browser_operators_cannot_replace_or_end_a_freeze_set_with_a_token() {
         let name = |text: &str| OperatorName::from_stored(text).unwrap();
         let freeze = |by: &str, end_asked_by: Option<&str>| OperatorFreeze {
             target: FreezeTarget::Deployment,

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exposure_is_the_daily_cap_for_each_started_day() {
+    fn the_exposure_of_a_limit_increase_is_the_daily_cap_for_each_started_day() {
         let units = |units| Amount::from_units(units).unwrap();
         let secs = |secs| Timestamp::from_secs(secs).unwrap();
         let exposure = |max_per_day: Option<u64>, until| {

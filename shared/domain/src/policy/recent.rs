@@ -500,7 +500,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_least_recently_used_calls_and_payees_are_forgotten(calls in prop::collection::vec(0_u8..40, 1..100)) {
+        fn recent_payments_drop_least_recently_used_calls_and_payees(calls in prop::collection::vec(0_u8..40, 1..100)) {
             let mut recent = RecentPayments::default();
             for (time, call) in calls.iter().enumerate() {
                 let (byte, time) = (*call, at(u64::try_from(time).unwrap()));

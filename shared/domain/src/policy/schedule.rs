@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_is_written_as_it_is_read() {
+    fn schedule_periods_are_parsed_strictly_and_formatted_canonically() {
         for (text, written) in [
             ("monday-friday 09:00-17:00", "monday-friday 09:00-17:00"),
             ("saturday 00:00-24:00", "saturday 00:00-24:00"),
