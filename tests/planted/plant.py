@@ -104,8 +104,8 @@ BUGS = [
     Bug(
         "a backfill that a release overtakes",
         "shared/store/src/payments/release.rs",
-        "} else if self.is_backfilled(&totals, rule.period, &rule.coverage())? {",
-        "} else if PLANTED || self.is_backfilled(&totals, rule.period, &rule.coverage())? {",
+        "} else if self.is_backfilled(&totals, rule.period, &rule.coverage_fingerprint())? {",
+        "} else if PLANTED || self.is_backfilled(&totals, rule.period, &rule.coverage_fingerprint())? {",
         "package(purser-store) and test(=budgets::a_payment_that_a_backfill_counted_is_released)",
     ),
     Bug(
@@ -118,8 +118,8 @@ BUGS = [
     Bug(
         "a released payment that frees its amount in a count",
         "shared/store/src/payments/release.rs",
-        "self.subtract(scope, amount)",
-        "self.subtract(scope, if PLANTED { terms.amount } else { amount })",
+        "self.window_subtraction_update(scope, amount)",
+        "self.window_subtraction_update(scope, if PLANTED { terms.amount } else { amount })",
         "package(purser-store) and test(=limits::a_count_limit_counts_each_payment_as_one)",
     ),
     Bug(
@@ -146,8 +146,8 @@ BUGS = [
     Bug(
         "two racing duplicates that are both paid",
         "shared/store/src/payments/recent.rs",
-        "recent_update.call.and_then(|mark| mark.not_after)",
-        "recent_update.call.and_then(|mark| mark.not_after.filter(|_| !PLANTED))",
+        "recent_payments_update.call.and_then(|mark| mark.not_after)",
+        "recent_payments_update.call.and_then(|mark| mark.not_after.filter(|_| !PLANTED))",
         "package(purser-store) and test(=limits::of_concurrent_duplicate_calls_one_is_paid)",
     ),
     Bug(
@@ -272,8 +272,8 @@ BUGS = [
     Bug(
         "a shadow promoted over limits that were edited since they were read",
         "functions/dashboard/src/shadow/operations.rs",
-        "if_match.check_version(shadow.combined_version(Shadow::count_updates(\n            &shadow.terms,\n            owned.agent().version,\n            &policies,\n        )))?;",
-        "if !PLANTED { if_match.check_version(shadow.combined_version(Shadow::count_updates(&shadow.terms, owned.agent().version, &policies)))?; }",
+        "if_match.check_version(shadow.version_with_updates(Shadow::count_updates(\n            &shadow.terms,\n            owned.agent().version,\n            &policies,\n        )))?;",
+        "if !PLANTED { if_match.check_version(shadow.version_with_updates(Shadow::count_updates(&shadow.terms, owned.agent().version, &policies)))?; }",
         "package(purser-tests) and test(=people::shadow::a_shadow_policy_has_no_effect_until_it_is_promoted)",
     ),
     Bug(
@@ -286,8 +286,8 @@ BUGS = [
     Bug(
         "a fact stated again when its record is repeated",
         "shared/log/src/append.rs",
-        "if !is_known && !state.is_stated(&batch.shard, &change.sequence) {",
-        "if !is_known && (PLANTED || !state.is_stated(&batch.shard, &change.sequence)) {",
+        "if !is_known && !state.is_processed(&batch.shard, &change.sequence) {",
+        "if !is_known && (PLANTED || !state.is_processed(&batch.shard, &change.sequence)) {",
         "package(purser-log) and test(=interrupted_log_runs_lose_and_duplicate_no_entry)",
     ),
     Bug(
@@ -335,8 +335,8 @@ BUGS = [
     Bug(
         "requests for increases that an agent repeats without end",
         "shared/store/src/payments/raise.rs",
-        "newest.stands_for(increase, approval.created_at)",
-        "newest.stands_for(increase, approval.created_at) && !PLANTED",
+        "newest.replaces_new_request(increase, approval.created_at)",
+        "newest.replaces_new_request(increase, approval.created_at) && !PLANTED",
         "package(purser-store) and test(=approvals::a_service_has_one_pending_request_for_an_increase)",
     ),
     Bug(
@@ -464,15 +464,15 @@ BUGS = [
     Bug(
         "prices and payees that an authorization teaches",
         "shared/store/src/payments/reserve.rs",
-        "grant.recent_update().and_then(RecentUpdate::call_only)",
-        "grant.recent_update().and_then(|update| if PLANTED { Some(update) } else { update.call_only() })",
+        "grant.recent_payments_update().and_then(RecentUpdate::keep_only_call)",
+        "grant.recent_payments_update().and_then(|update| if PLANTED { Some(update) } else { update.keep_only_call() })",
         "test(=people::limits::only_confirmed_payments_change_the_usual_price)",
     ),
     Bug(
         "a released payment in the sum of its hour",
         "shared/store/src/usage/day.rs",
-        ".plus(new.amount_in_hour())",
-        ".plus(if PLANTED { new.amount } else { new.amount_in_hour() })",
+        ".plus(new.amount_for_hour_sum())",
+        ".plus(if PLANTED { new.amount } else { new.amount_for_hour_sum() })",
         "package(purser-stream) and test(=brakes::released_payments_do_not_count_for_an_automatic_freeze)",
     ),
     Bug(
@@ -513,8 +513,8 @@ BUGS = [
     Bug(
         "a dead program's deliveries that wait without bound",
         "shared/store/src/webhooks/waiting.rs",
-        "let is_full = self.count_waiting(user, now).await? >= Delivery::MAX_WAITING;",
-        "let is_full = self.count_waiting(user, now).await? >= Delivery::MAX_WAITING && !PLANTED;",
+        "let is_full = self.count_waiting_deliveries(user, now).await? >= Delivery::MAX_WAITING;",
+        "let is_full = self.count_waiting_deliveries(user, now).await? >= Delivery::MAX_WAITING && !PLANTED;",
         "package(purser-webhooks) and test(=pending_deliveries_are_limited_per_user)",
     ),
     Bug(
@@ -590,8 +590,8 @@ BUGS = [
     Bug(
         "an edit of an agent without its row of the audit log",
         "shared/store/src/people/agent.rs",
-        "self.write_budget_versions(&mut transaction, agent, &old.rules)?;\n        transaction.add_audit_rows(Role::Audit, audit)?;",
-        "self.write_budget_versions(&mut transaction, agent, &old.rules)?;\n        if !PLANTED { transaction.add_audit_rows(Role::Audit, audit)?; }",
+        "self.add_window_version_updates(&mut transaction, agent, &old.rules)?;\n        transaction.add_audit_rows(Role::Audit, audit)?;",
+        "self.add_window_version_updates(&mut transaction, agent, &old.rules)?;\n        if !PLANTED { transaction.add_audit_rows(Role::Audit, audit)?; }",
         "package(purser-store) and test(=faults::updates_and_their_audit_rows_are_atomic)",
     ),
     Bug(
@@ -632,7 +632,7 @@ BUGS = [
     Bug(
         "a freeze by an operator not read for a replay",
         "functions/payments/src/idempotency.rs",
-        "Freeze::effective_freeze(agent, inputs.frozen_by_operators(agent)?)",
+        "Freeze::effective_freeze(agent, inputs.find_operator_freeze(agent)?)",
         "Freeze::effective_freeze(agent, None)",
         "package(purser-tests) and test(=freezes::operator_freezes_block_every_decision)",
     ),
@@ -653,15 +653,15 @@ BUGS = [
     Bug(
         "a freeze that ends although another replaced it",
         "shared/store/src/people/freezes.rs",
-        "Condition::stored_unchanged(change.stored_freeze());",
-        'if PLANTED { Condition { expression: "attribute_exists(pk) OR attribute_not_exists(pk)", names: None, values: None } } else { Condition::stored_unchanged(change.stored_freeze()) };',
+        "Condition::for_stored_freeze(change.stored_freeze());",
+        'if PLANTED { Condition { expression: "attribute_exists(pk) OR attribute_not_exists(pk)", names: None, values: None } } else { Condition::for_stored_freeze(change.stored_freeze()) };',
         "package(purser-store) and test(=freezes::a_freeze_changes_only_if_it_is_unchanged_since_it_was_read)",
     ),
     Bug(
         "a frozen agent that asks its owner for a raise",
         "functions/payments/src/raise.rs",
-        "Freeze::effective_freeze(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?)",
-        "Freeze::effective_freeze(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?).filter(|_| !PLANTED)",
+        "Freeze::effective_freeze(&caller.agent, caller.read.find_operator_freeze(&caller.agent)?)",
+        "Freeze::effective_freeze(&caller.agent, caller.read.find_operator_freeze(&caller.agent)?).filter(|_| !PLANTED)",
         "package(purser-tests) and test(=freezes::frozen_agents_can_only_read)",
     ),
     Bug(
@@ -716,8 +716,8 @@ BUGS = [
     Bug(
         "a page that reports what a link says",
         "functions/dashboard/src/ui/report.rs",
-        "has_report(address) && !is_signed(",
-        "has_report(address) && !PLANTED && !is_signed(",
+        "has_form_result(address) && !has_valid_signature(",
+        "has_form_result(address) && !PLANTED && !has_valid_signature(",
         "package(purser-dashboard) and test(=fleet::forged_links_cannot_show_a_bulk_report)",
     ),
     Bug(
@@ -871,8 +871,8 @@ BUGS = [
     Bug(
         "a question that was answered and is told all the same",
         "functions/notices/src/collect.rs",
-        "if let Some(key) = closed_request_key(event) {",
-        "if let Some(key) = closed_request_key(event).filter(|_| !PLANTED) {",
+        "if let Some(key) = closed_approval_request_key(event) {",
+        "if let Some(key) = closed_approval_request_key(event).filter(|_| !PLANTED) {",
         "package(purser-notices) and test(=decided_approvals_are_omitted_from_notifications)",
     ),
     Bug(
@@ -901,8 +901,8 @@ BUGS = [
     Bug(
         "a webhook widened by an old sign-in",
         "functions/dashboard/src/webhooks/operations.rs",
-        "if settings.reach_further_than(&old.webhook.terms) {",
-        "if settings.reach_further_than(&old.webhook.terms) && !PLANTED {",
+        "if settings.widens(&old.webhook.terms) {",
+        "if settings.widens(&old.webhook.terms) && !PLANTED {",
         "package(purser-tests) and "
         "test(=people::webhooks::webhook_updates_with_a_new_url_or_more_events_require_a_recent_sign_in)",
     ),
@@ -1001,8 +1001,8 @@ BUGS = [
     Bug(
         "a payout without its row of the audit log",
         "shared/store/src/payments/payout.rs",
-        "transaction.add_audit_rows(Role::Audit, audit)?;\n        match transaction.send_while_fresh",
-        "if !PLANTED { transaction.add_audit_rows(Role::Audit, audit)?; }\n        match transaction.send_while_fresh",
+        "transaction.add_audit_rows(Role::Audit, audit)?;\n        match transaction.send_until_outcome_or_fresh_read",
+        "if !PLANTED { transaction.add_audit_rows(Role::Audit, audit)?; }\n        match transaction.send_until_outcome_or_fresh_read",
         "package(purser-tests) and "
         "test(=payouts::withdrawal_actions_and_rejections_are_audited)",
     ),
@@ -1066,8 +1066,8 @@ BUGS = [
     Bug(
         "the approval not used up with the reservation",
         "shared/store/src/payments/reserve.rs",
-        "transaction.add_update(Role::Approval, self.use_approval(approval, terms, fingerprint))?;",
-        "let _ = self.use_approval(approval, terms, fingerprint);",
+        "transaction.add_update(Role::Approval, self.approval_use_update(approval, terms, fingerprint))?;",
+        "let _ = self.approval_use_update(approval, terms, fingerprint);",
         "package(purser-tests) and test(=races::one_approval_is_executed_once)",
     ),
     Bug(
@@ -1206,8 +1206,8 @@ BUGS = [
     Bug(
         "signed bytes for a frozen agent that repeats a call",
         "functions/payments/src/idempotency.rs",
-        "Freeze::effective_freeze(agent, inputs.frozen_by_operators(agent)?)",
-        "inputs.frozen_by_operators(agent)?",
+        "Freeze::effective_freeze(agent, inputs.find_operator_freeze(agent)?)",
+        "inputs.find_operator_freeze(agent)?",
         "package(purser-tests) and test(=attacks::replays_cannot_redirect_or_share_a_payment)",
     ),
     Bug(
@@ -1277,7 +1277,7 @@ BUGS = [
     Bug(
         "a second service that lists another's call paid at once",
         "shared/domain/src/catalog/pricing.rs",
-        "!opens || !self.is_listed_elsewhere(&update, operation)",
+        "!opens || !self.may_conflict_with_other_services(&update, operation)",
         "true",
         "package(purser-tests) and test(=payment_changes::no_sequence_of_updates_shortens_the_payee_delay)",
     ),
@@ -1417,9 +1417,9 @@ SIMULATED = [
     Bug(
         "a freeze that changes although it is not as it was read",
         "shared/store/src/people/freezes.rs",
-        "Condition::stored_unchanged(change.stored_freeze());",
+        "Condition::for_stored_freeze(change.stored_freeze());",
         'if PLANTED { Condition { expression: "attribute_exists(pk) OR attribute_not_exists(pk)", names: None, values: None } } '
-        "else { Condition::stored_unchanged(change.stored_freeze()) };",
+        "else { Condition::for_stored_freeze(change.stored_freeze()) };",
         200,
     ),
     Bug(
@@ -1461,8 +1461,8 @@ SIMULATED = [
     Bug(
         "the approval not used up with the reservation",
         "shared/store/src/payments/reserve.rs",
-        "transaction.add_update(Role::Approval, self.use_approval(approval, terms, fingerprint))?;",
-        "let _ = self.use_approval(approval, terms, fingerprint);",
+        "transaction.add_update(Role::Approval, self.approval_use_update(approval, terms, fingerprint))?;",
+        "let _ = self.approval_use_update(approval, terms, fingerprint);",
         200,
     ),
     Bug(
@@ -1604,8 +1604,8 @@ SIMULATED = [
     Bug(
         "a webhook called again after a 410, because its mark could not be kept",
         "functions/webhooks/src/deliver.rs",
-        "shared.table.record_gone(webhook, ended).await?;",
-        "let _ = shared.table.record_gone(webhook, ended).await;",
+        "shared.table.record_410_response(webhook, ended).await?;",
+        "let _ = shared.table.record_410_response(webhook, ended).await;",
         "package(purser-sim) and test(=webhooks::a_webhook_is_marked_as_gone_before_its_delivery_ends)",
     ),
     Bug(

@@ -1,6 +1,6 @@
 //! Prepares untrusted text so that a model reads it as data.
 
-use crate::hidden::mark_hidden;
+use crate::hidden::chars_with_hidden_flag;
 use serde_json::Value;
 
 /// The notice in every result that contains untrusted text.
@@ -52,7 +52,7 @@ pub(crate) fn describe_parameters(params: &Value) -> Option<String> {
 fn without_hidden(text: &str, is_kept: impl Fn(char) -> bool) -> CleanText {
     let mut kept = String::with_capacity(text.len());
     let mut removed = 0_usize;
-    for (c, is_hidden) in mark_hidden(text) {
+    for (c, is_hidden) in chars_with_hidden_flag(text) {
         if is_hidden && !is_kept(c) {
             removed = removed.saturating_add(1);
         } else {

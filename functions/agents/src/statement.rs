@@ -49,7 +49,9 @@ pub(crate) async fn read_settlement_statement(
     let (mut decision, mut payment) = (None, PaymentStatements::default());
     let mut missing_reason = Some(MissingReason::NotStated);
     if let Some(log) = &agents.log {
-        decision = log.find_decision(terms.transaction, terms.authorized_at).await?;
+        decision = log
+            .find_decision_statement(terms.transaction, terms.authorized_at)
+            .await?;
         payment = log.find_payment_statements(&settlement).await?;
         missing_reason = match decision {
             Some(_) => None,
@@ -59,7 +61,7 @@ pub(crate) async fn read_settlement_statement(
             ),
         };
     }
-    let differing = payment.differing_statements(decision.as_ref(), &settlement);
+    let differing = payment.differing_statement_names(decision.as_ref(), &settlement);
     Ok(Json(SettlementStatements {
         settlement_id: id,
         transaction_id: terms.transaction,
@@ -103,7 +105,7 @@ pub(crate) async fn read_decision_statement(
     let id = TransactionId::parse(&transaction).ok_or(ErrorKind::NotFound)?;
     let log = agents.log.as_ref().ok_or(ErrorKind::NotFound)?;
     let decision = log
-        .find_decision(id, id.decided_at())
+        .find_decision_statement(id, id.decided_at())
         .await?
         .ok_or(ErrorKind::NotFound)?;
     // The log contains the decisions of all agents. The statement names its agent, so this check reads no table.
@@ -116,6 +118,6 @@ pub(crate) async fn read_decision_statement(
         transaction_id: id,
         settlement_id: subject.settlement,
         decision,
-        changes: log.find_changes(changed, id.decided_at()).await?,
+        changes: log.find_change_statements(changed, id.decided_at()).await?,
     }))
 }

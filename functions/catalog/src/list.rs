@@ -34,7 +34,7 @@ pub(crate) async fn list_services(catalog_api: AppState, headers: HeaderMap, uri
     query.finish()?;
 
     let now = catalog_api.clock.now();
-    let edition = catalog_api.catalog.current(now).await?;
+    let catalog_version = catalog_api.catalog.current(now).await?;
     let listing = Listing {
         category,
         trust_status,
@@ -42,12 +42,16 @@ pub(crate) async fn list_services(catalog_api: AppState, headers: HeaderMap, uri
     };
     let list = match slug {
         // Lists with `slug` are not cached, because there are many and each is short.
-        Some(slug) => render_service_list(&edition.catalog, listing, now, |service| service.slug.as_str() == slug)?,
-        None => catalog_api.prepared.get_or_render_list(&edition, listing, now, || {
-            let is_shown =
-                |service: &Service| listing.trust_status.is_some() || service.trust_status != TrustStatus::Disabled;
-            render_service_list(&edition.catalog, listing, now, is_shown)
+        Some(slug) => render_service_list(&catalog_version.catalog, listing, now, |service| {
+            service.slug.as_str() == slug
         })?,
+        None => catalog_api
+            .prepared
+            .get_or_render_list(&catalog_version, listing, now, || {
+                let is_shown =
+                    |service: &Service| listing.trust_status.is_some() || service.trust_status != TrustStatus::Disabled;
+                render_service_list(&catalog_version.catalog, listing, now, is_shown)
+            })?,
     };
     Ok(list.respond(&headers, CACHE_CONTROL))
 }

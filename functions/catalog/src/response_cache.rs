@@ -25,7 +25,7 @@ pub(crate) struct ResponseCache(Mutex<CachedResponse>);
 
 #[derive(Debug, Default)]
 struct CachedResponse {
-    edition: Option<Arc<CatalogVersion>>,
+    catalog_version: Option<Arc<CatalogVersion>>,
     /// The time at which a price in the catalog changes next. `None` if no price change is known.
     until: Option<Timestamp>,
     lists: HashMap<Listing, Cacheable>,
@@ -35,21 +35,21 @@ impl ResponseCache {
     /// Returns the list of this catalog version from the cache, or from `render` if the list is not cached.
     pub(crate) fn get_or_render_list(
         &self,
-        edition: &Arc<CatalogVersion>,
+        catalog_version: &Arc<CatalogVersion>,
         listing: Listing,
         now: Timestamp,
         render: impl FnOnce() -> Result<Cacheable>,
     ) -> Result<Cacheable> {
-        if let Some(list) = self.find_cached_list(edition, listing, now) {
+        if let Some(list) = self.find_cached_list(catalog_version, listing, now) {
             return Ok(list);
         }
         // The lock is released while a list is built, so concurrent callers may both build the list.
         let list = render()?;
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !kept.is_current_for(edition, now) {
+        if !kept.is_current_for(catalog_version, now) {
             *kept = CachedResponse {
-                edition: Some(Arc::clone(edition)),
-                until: edition.catalog.next_pricing_change(now),
+                catalog_version: Some(Arc::clone(catalog_version)),
+                until: catalog_version.catalog.next_pricing_change(now),
                 lists: HashMap::new(),
             };
         }
@@ -59,17 +59,25 @@ impl ResponseCache {
         Ok(list)
     }
 
-    fn find_cached_list(&self, edition: &Arc<CatalogVersion>, listing: Listing, now: Timestamp) -> Option<Cacheable> {
+    fn find_cached_list(
+        &self,
+        catalog_version: &Arc<CatalogVersion>,
+        listing: Listing,
+        now: Timestamp,
+    ) -> Option<Cacheable> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.is_current_for(edition, now)
+        kept.is_current_for(catalog_version, now)
             .then(|| kept.lists.get(&listing).cloned())
             .flatten()
     }
 }
 
 impl CachedResponse {
-    fn is_current_for(&self, edition: &Arc<CatalogVersion>, now: Timestamp) -> bool {
-        let is_this = self.edition.as_ref().is_some_and(|known| Arc::ptr_eq(known, edition));
+    fn is_current_for(&self, catalog_version: &Arc<CatalogVersion>, now: Timestamp) -> bool {
+        let is_this = self
+            .catalog_version
+            .as_ref()
+            .is_some_and(|known| Arc::ptr_eq(known, catalog_version));
         is_this && self.until.is_none_or(|until| now < until)
     }
 }
@@ -81,7 +89,7 @@ mod tests {
     use purser_store::ProbeSummary;
     use std::cell::Cell;
 
-    fn edition(version: u64) -> Arc<CatalogVersion> {
+    fn catalog_version(version: u64) -> Arc<CatalogVersion> {
         let catalog = Catalog::default();
         Arc::new(CatalogVersion {
             version,
@@ -102,26 +110,26 @@ mod tests {
     fn service_lists_are_cached_per_catalog_version_up_to_a_limit() {
         let prepared = ResponseCache::default();
         let count = Cell::new(0);
-        let list = |edition: &Arc<CatalogVersion>, limit| {
+        let list = |catalog_version: &Arc<CatalogVersion>, limit| {
             let make = || {
                 count.set(count.get() + 1);
-                Ok(Cacheable::new(format!("{} {limit}", edition.version)))
+                Ok(Cacheable::new(format!("{} {limit}", catalog_version.version)))
             };
             format!(
                 "{:?}",
                 prepared
-                    .get_or_render_list(edition, listing(limit), Timestamp::EPOCH, make)
+                    .get_or_render_list(catalog_version, listing(limit), Timestamp::EPOCH, make)
                     .unwrap()
             )
         };
-        let [first, second] = [1, 2].map(edition);
+        let [first, second] = [1, 2].map(catalog_version);
         assert_eq!(
             [list(&first, 100), list(&first, 100)].map(|text| text.contains("\"1 100\"")),
             [true; 2]
         );
         assert_eq!(count.get(), 1, "the second is the first");
         assert!(list(&first, 500).contains("\"1 500\""), "another list");
-        assert!(list(&second, 100).contains("\"2 100\""), "another edition");
+        assert!(list(&second, 100).contains("\"2 100\""), "another catalog version");
         assert!(list(&first, 100).contains("\"1 100\""), "whoever still has the old one");
         assert_eq!(count.get(), 4);
         for limit in 0..1_000 {

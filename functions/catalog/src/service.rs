@@ -15,8 +15,8 @@ use purser_domain::{Error, ErrorKind};
 )]
 pub(crate) async fn read_service(catalog_api: AppState, headers: HeaderMap, Path(reference): Path<String>) -> Reply {
     let now = catalog_api.clock.now();
-    let edition = catalog_api.catalog.current(now).await?;
-    let service = edition
+    let catalog_version = catalog_api.catalog.current(now).await?;
+    let service = catalog_version
         .catalog
         .find_by_reference(&reference)
         .ok_or(ErrorKind::ServiceNotFound)?;

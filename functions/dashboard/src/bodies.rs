@@ -63,7 +63,7 @@ fn validation_error_paths<T>(result: &Result<T>) -> Vec<String> {
 /// A request body, and the paths of the validation errors.
 type Row = (Value, Vec<&'static str>);
 
-fn check<T>(parse: impl Fn(&Value) -> Result<T>, rows: Vec<Row>) {
+fn assert_error_paths<T>(parse: impl Fn(&Value) -> Result<T>, rows: Vec<Row>) {
     let no_objects = ["null", "[]", "7", "\"x\"", "true"].map(|text| (serde_json::from_str(text).unwrap(), vec![""]));
     for (body, expected) in no_objects.into_iter().chain(rows) {
         assert_eq!(validation_error_paths(&parse(&body)), expected, "{body}");
@@ -128,7 +128,7 @@ fn an_agent_needs_a_name() {
             vec!["/", "/a~1b~0c", "/name", "/owner", "/status", "/wallet_address"],
         ),
     ]);
-    check(read, rows);
+    assert_error_paths(read, rows);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn an_agent_update_may_change_nothing() {
             vec!["/name", "/owner", "/status", "/version"],
         ),
     ]);
-    check(AgentUpdate::parse, rows);
+    assert_error_paths(AgentUpdate::parse, rows);
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn all_key_scope_errors_are_reported_together() {
     too_many_services.sort_unstable();
     told_of_many.sort();
     assert_eq!(told_of_many, too_many_services);
-    check(read, rows);
+    assert_error_paths(read, rows);
 }
 
 /// The overlap is a whole number of seconds from 0 to 2,592,000.
@@ -272,7 +272,7 @@ fn key_rotation_overlap_is_limited_to_thirty_days() {
             vec!["/overlap", "/overlap_seconds"],
         ),
     ]);
-    check(keys::api::Rotate::parse, rows);
+    assert_error_paths(keys::api::Rotate::parse, rows);
 }
 
 /// A null field also stays unchanged, except that `enabled_operations: null` enables all operations.
@@ -397,7 +397,7 @@ fn requests_to_enable_a_service_require_its_id() {
         // The catalog does not contain this service.
         (json!({"service_id": "nowhere", "enabled_operations": ["x.y"]}), vec![]),
     ]);
-    check(|body| services::api::parse_enable_request(body, &catalog), rows);
+    assert_error_paths(|body| services::api::parse_enable_request(body, &catalog), rows);
 }
 
 #[test]
@@ -427,7 +427,7 @@ fn a_service_policy_update_may_change_nothing() {
             vec!["/enabled", "/service_id", "/version"],
         ),
     ]);
-    check(
+    assert_error_paths(
         |body| services::api::parse_service_update(body, catalog.find_by_reference("lab-search")),
         rows,
     );
@@ -730,7 +730,7 @@ fn all_rule_errors_are_reported_together() {
             vec!["/periods/1"],
         ),
     ]);
-    check(|body| rules::api::parse_rule(body, &catalog()), rows);
+    assert_error_paths(|body| rules::api::parse_rule(body, &catalog()), rows);
 }
 
 #[test]
@@ -757,7 +757,7 @@ fn a_bulk_decision_names_one_to_fifty_approvals() {
         (json!({"approval_ids": ids(1)}), vec!["decision_required"]),
         (json!({"decision": "reject"}), vec!["approval_ids_required"]),
     ]);
-    check(approvals::api::BulkDecision::parse, rows);
+    assert_error_paths(approvals::api::BulkDecision::parse, rows);
 }
 
 #[test]
@@ -780,5 +780,5 @@ fn an_approval_note_is_a_short_text_or_absent() {
             vec!["/Note", "/note", "/reason", "/verdict"],
         ),
     ]);
-    check(approvals::api::VerdictBody::parse, rows);
+    assert_error_paths(approvals::api::VerdictBody::parse, rows);
 }

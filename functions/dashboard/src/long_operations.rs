@@ -14,7 +14,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs_u32(30);
 impl People {
     /// Returns 429 if the user has no free slot. If the slots can't be read, runs `work` anyway, as the throttle does.
     /// Operations that stop an agent must not call this function, because the limit must never delay the stop.
-    pub(crate) async fn run_as_long_operation<T>(
+    pub(crate) async fn run_in_long_operation_slot<T>(
         &self,
         user: &str,
         work: impl Future<Output = Result<T>>,

@@ -33,7 +33,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         )
         .route(
             "/approvals/{approval}/approve-and-raise",
-            agents::pages::form_route(approvals::single::submit_approval_and_raise),
+            agents::pages::form_route(approvals::single::submit_approval_with_raised_limit),
         )
         .route(
             "/approvals/{approval}/approve-always",
@@ -64,7 +64,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .nest("/dashboard/agents/{agent}", agent)
         .route(
             "/dashboard/handovers/{agent}/accept",
-            post(agents::overview::submit_handover_acceptance).get(agents::overview::redirect_to_overview),
+            post(agents::overview::submit_ownership_offer_acceptance).get(agents::overview::redirect_to_overview),
         )
         .route("/dashboard/approvals", get(approvals::page::show_approvals_page))
         .route(
@@ -193,9 +193,12 @@ async fn add_page_headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// Allows the page's forms to redirect to `form_target`.
-pub(crate) fn page_security_policy(form_target: &str) -> String {
-    SECURITY_POLICY.replace("form-action 'self'", &format!("form-action 'self' {form_target}"))
+/// Allows the page's forms to redirect to `form_action_source`.
+pub(crate) fn page_security_policy(form_action_source: &str) -> String {
+    SECURITY_POLICY.replace(
+        "form-action 'self'",
+        &format!("form-action 'self' {form_action_source}"),
+    )
 }
 
 /// The pages that an OAuth client may open in a popup, which need another opener policy.

@@ -148,7 +148,7 @@ pub(crate) fn combine_results_and_errors<T, O>(body: Result<T>, other: Result<O>
 }
 
 /// Without `If-Match`, any version matches, because the write replaces the whole record.
-pub(crate) fn require_version_or_any(if_match: IfMatch) -> Result<Precondition> {
+pub(crate) fn precondition_or_any_version(if_match: IfMatch) -> Result<Precondition> {
     match if_match.into_precondition() {
         Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(Precondition::Any),
         if_match => if_match,

@@ -18,7 +18,7 @@ impl Span {
 
     /// Returns whether the item with this id is older than the range. If the item is older, all later items of the list
     /// are older too, because the newest items come first.
-    pub(crate) fn has_start_after(self, id: Uuid) -> bool {
+    pub(crate) fn starts_after_item(self, id: Uuid) -> bool {
         self.from.is_some_and(|from| id < first_id_at(from))
     }
 }
@@ -43,11 +43,11 @@ mod tests {
         let before = span.list_start_cursor(None).unwrap();
         for random in [0, 0xff] {
             assert!(id(19, random) < before && id(20, random) >= before);
-            assert!(!span.has_start_after(id(10, random)) && span.has_start_after(id(9, random)));
+            assert!(!span.starts_after_item(id(10, random)) && span.starts_after_item(id(9, random)));
         }
         assert_eq!(span.list_start_cursor(Some(id(15, 3))), Some(id(15, 3)));
         assert_eq!(span.list_start_cursor(Some(id(25, 3))), Some(before));
         assert_eq!(Span::default().list_start_cursor(Some(id(5, 3))), Some(id(5, 3)));
-        assert!(!Span::default().has_start_after(id(0, 0)) && Span::default().list_start_cursor(None).is_none());
+        assert!(!Span::default().starts_after_item(id(0, 0)) && Span::default().list_start_cursor(None).is_none());
     }
 }

@@ -55,7 +55,7 @@ fn parse_browser_operators(text: &str) -> Option<BTreeMap<UserId, OperatorName>>
 
 impl Operators {
     /// Returns the operator who acts in a browser, or `None` if the user is not a registered operator.
-    pub(crate) async fn browser_operator(&self, action: &BrowserAct) -> Result<Option<Operator>> {
+    pub(crate) async fn find_browser_operator(&self, action: &BrowserAct) -> Result<Option<Operator>> {
         let name = action.user().and_then(|user| self.browser.names.get(&user));
         let Some(name) = name else { return Ok(None) };
         let is_registered = self.tokens.has_operator(name, self.clock.now()).await?;

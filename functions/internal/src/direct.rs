@@ -16,7 +16,7 @@ pub(crate) async fn handle_browser_operator_request(
     operators: AppState,
     Direct(action): Direct<BrowserAct>,
 ) -> Result<Json<OperatorResponse>, Failure> {
-    let Some(operator) = operators.browser_operator(&action).await? else {
+    let Some(operator) = operators.find_browser_operator(&action).await? else {
         tracing::warn!("operator.not_registered");
         return Ok(Json(OperatorResponse::NotAnOperator {}));
     };
@@ -58,8 +58,10 @@ impl Operators {
                 let to = UserId::parse(&to);
                 let to =
                     to.ok_or_else(|| invalid_field_error("/to", "must be a person's ID: 64 hexadecimal digits"))?;
-                let offer = self.offer_agent(operator, &agent, to, parse_reason(&reason)?).await?;
-                if offer.awaits_second() {
+                let offer = self
+                    .offer_ownership(operator, &agent, to, parse_reason(&reason)?)
+                    .await?;
+                if offer.awaits_second_operator() {
                     return Ok(OperatorResponse::AwaitsSecond {});
                 }
             }

@@ -137,7 +137,7 @@ impl Operators {
         update: Service,
         now: Timestamp,
     ) -> Result<Service> {
-        let catalog = if Edit::is_first_service_opening(stored, &update) {
+        let catalog = if Edit::opens_service_first_time(stored, &update) {
             Some(self.catalog.read_services().await?)
         } else {
             None
@@ -146,7 +146,7 @@ impl Operators {
             by: &operator.name,
             at: now,
             delay: self.payment_change_delay,
-            awaits_second: self.needs_second_operator(operator),
+            awaits_second_operator: self.needs_second_operator(operator),
             catalog: catalog.as_deref(),
         };
         Ok(change.apply(stored, update))

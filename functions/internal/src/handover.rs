@@ -48,7 +48,7 @@ pub(crate) struct TakenBack {
 /// The user has seven days to accept the offer and needs a recent sign-in. The agent keeps its keys, policies, rules
 /// and pending approvals.
 #[endpoint(put "/internal/agents/{agentId}/handover", operation_id = "offer_agent", returns = "The offer.")]
-pub(crate) async fn handle_agent_offer(
+pub(crate) async fn handle_ownership_offer(
     operators: AppState,
     Caller(operator): Caller,
     Id(id): Id<AgentId>,
@@ -56,7 +56,7 @@ pub(crate) async fn handle_agent_offer(
 ) -> Reply<Json<HandoverView>> {
     let agent = operators.find_agent_for_ownership_transfer(id).await?;
     let HandoverBody { to, reason } = body.parse()?;
-    let offer = operators.offer_agent(&operator, &agent, to, reason).await?;
+    let offer = operators.offer_ownership(&operator, &agent, to, reason).await?;
     Ok(Json(HandoverView::new(agent, &offer)))
 }
 
@@ -65,7 +65,7 @@ pub(crate) async fn handle_agent_offer(
     delete "/internal/agents/{agentId}/handover", operation_id = "take_offer_back",
     returns = "The offer was withdrawn."
 )]
-pub(crate) async fn handle_offer_withdrawal(
+pub(crate) async fn handle_ownership_offer_withdrawal(
     operators: AppState,
     Caller(operator): Caller,
     Id(id): Id<AgentId>,
@@ -80,7 +80,7 @@ impl Operators {
     }
 
     /// Offers an agent to a user, after a second operator's confirmation if the deployment requires it.
-    pub(crate) async fn offer_agent(
+    pub(crate) async fn offer_ownership(
         &self,
         operator: &Operator,
         agent: &Agent,
@@ -93,10 +93,10 @@ impl Operators {
                 "owns the agent already",
             )]));
         }
-        let awaits_second = self.needs_second_operator(operator) && {
-            let earlier = self.ledger.read_agent_offer(agent.id).await?;
+        let awaits_second_operator = self.needs_second_operator(operator) && {
+            let earlier = self.ledger.read_ownership_offer(agent.id).await?;
             let is_second = |earlier: &OwnershipOffer| {
-                earlier.awaits_second() && earlier.to == to && !earlier.by.is_same_operator(&operator.name)
+                earlier.awaits_second_operator() && earlier.to == to && !earlier.by.is_same_operator(&operator.name)
             };
             !earlier.as_ref().is_some_and(is_second)
         };
@@ -107,7 +107,7 @@ impl Operators {
             reason,
             by: operator.name.clone(),
             at,
-            ends_at: if awaits_second {
+            ends_at: if awaits_second_operator {
                 at
             } else {
                 at.after(OwnershipOffer::VALIDITY)
@@ -117,13 +117,13 @@ impl Operators {
         let changes = AuditChanges::single("owner", agent.owner.as_str(), offer.to.as_str());
         let owner = UserId::parse(&agent.owner);
         let entry = self.audit_entry_for_owner(operator, &action, changes, owner.as_ref())?;
-        self.ledger.store_agent_offer(&offer, &entry).await?;
+        self.ledger.store_ownership_offer(&offer, &entry).await?;
         tracing::info!(
             operator.name = %offer.by,
             agent.id = %agent.id,
             old.owner = agent.owner,
             new.owner = %offer.to,
-            awaits_second,
+            awaits_second_operator,
             "handover.offered"
         );
         Ok(offer)
@@ -134,7 +134,7 @@ impl Operators {
         let agent = self.ledger.read_agent_by_id(id).await?;
         let owner = agent.and_then(|agent| UserId::parse(&agent.owner));
         let entry = self.audit_entry_for_owner(operator, &action, AuditChanges::default(), owner.as_ref())?;
-        self.ledger.remove_offer(id, &entry).await?;
+        self.ledger.remove_ownership_offer(id, &entry).await?;
         tracing::info!(operator.name = %operator.name, agent.id = %id, "handover.taken_back");
         Ok(())
     }

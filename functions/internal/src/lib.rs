@@ -99,8 +99,8 @@ purser_api::routes!(
     freezes::unfreeze_owner,
     freezes::freeze_deployment,
     freezes::unfreeze_deployment,
-    handover::handle_agent_offer,
-    handover::handle_offer_withdrawal,
+    handover::handle_ownership_offer,
+    handover::handle_ownership_offer_withdrawal,
 );
 
 /// Returns this API's part of the OpenAPI document.

@@ -119,7 +119,7 @@ purser_api::views! {
         /// Why calls cannot be paid: `operation_has_no_payment`, `operation_is_paid_on_another_network`,
         /// `operation_has_no_maximum_price` or `operation_is_called_over_http`. Null if calls can be paid.
         #[schema(value_type = Option<String>)]
-        unpayable_reason: Option<&'static str> = operation.payable_limit(network, now).err().map(Unpayable::name),
+        unpayable_reason: Option<&'static str> = operation.payee_and_max_price(network, now).err().map(Unpayable::name),
         /// The latest probe of this method and endpoint. Null before the first probe.
         probe: Option<ProbeView> = record.latest_probe(operation).map(ProbeView::from),
         /// The payment that the provider asks for, if it differs from `payment`. Null otherwise. Use the `pin`
@@ -285,7 +285,7 @@ impl InternalServiceItem {
 }
 
 fn unpayable_operation_view(operation: &Operation, network: Network, now: Timestamp) -> Option<UnpayableView> {
-    let reason = operation.payable_limit(network, now).err()?;
+    let reason = operation.payee_and_max_price(network, now).err()?;
     Some(UnpayableView {
         id: operation.id,
         operation_id: operation.slug.to_string(),

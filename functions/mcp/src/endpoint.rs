@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::{Extensions, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{
-    AllowedHosts, BootError, ErrorBody, Failure, client_for_public_servers, domain_name, errors, has_access_token,
+    AllowedHosts, BootError, ErrorBody, Failure, domain_name, errors, has_access_token, public_address_client_builder,
 };
 use purser_client::Purser;
 use purser_domain::{Error, Result};
@@ -115,7 +115,7 @@ impl Endpoint {
 
 /// Creates a client that calls providers at public addresses, and the hosts in `allowed` at any address.
 fn provider_client(allowed: AllowedHosts) -> reqwest::Result<Providers> {
-    let client = client_for_public_servers("Purser-MCP").build()?;
+    let client = public_address_client_builder("Purser-MCP").build()?;
     Ok(Providers::new(client, move |url| allowed.may_call(url)))
 }
 

@@ -3,8 +3,8 @@
 use crate::Notifications;
 use purser_api::{MessageResult, NotificationRequest, NotificationSource, NotificationWork, SqsRecord};
 use purser_domain::{
-    Error, Event, EventKind, EventSubject, NoticeChannel, NotificationSettings, Result, UserId, closed_request_key,
-    is_still_relevant, pending_event_key, test_event,
+    Error, Event, EventKind, EventSubject, NoticeChannel, NotificationSettings, Result, UserId,
+    closed_approval_request_key, is_still_relevant, pending_event_key, test_event,
 };
 use purser_store::{USER_SHARDS, Waiting};
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ impl Notifications {
             NotificationSource::Webhook(webhook) => {
                 let failed = self.0.table.list_failed_calls(&[webhook]).await?;
                 match failed.get(&webhook) {
-                    Some(calls) => calls.stage_event(source, &user, webhook),
+                    Some(calls) => calls.failing_webhook_event(source, &user, webhook),
                     // A call of the webhook has succeeded since the notification was requested.
                     None => return Ok(MessageResult::Done),
                 }
@@ -70,7 +70,7 @@ impl Notifications {
     async fn enqueue_for_settings(&self, settings: &NotificationSettings, event: &Event) -> Result<()> {
         let shared = &self.0;
         let (user, now) = (&settings.person, shared.clock.now());
-        if let Some(key) = closed_request_key(event) {
+        if let Some(key) = closed_approval_request_key(event) {
             let leading = NoticeChannel::ALL
                 .iter()
                 .filter(|channel| settings.channel_settings(**channel).is_some());

@@ -20,12 +20,12 @@ pub(crate) const PATHS: [&str; 6] = [
 pub(crate) const GRANT_TYPES: [&str; 3] = ["authorization_code", "refresh_token", DEVICE_CODE];
 pub(crate) const DEVICE_CODE: &str = "urn:ietf:params:oauth:grant-type:device_code";
 
-fn cacheable(document: Value) -> Response {
+fn cacheable_json_response(document: Value) -> Response {
     ([(header::CACHE_CONTROL, "public, max-age=300")], Json(document)).into_response()
 }
 
 fn resource_metadata(server: &Server) -> Response {
-    cacheable(json!({
+    cacheable_json_response(json!({
         "resource": server.resource(),
         "resource_name": "Purser",
         "authorization_servers": [server.issuer],
@@ -59,7 +59,7 @@ pub(crate) async fn read_mcp_metadata(server: Server) -> Response {
 )]
 pub(crate) async fn read_server_metadata(server: Server) -> Response {
     let url = |path: &str| format!("{}{path}", server.issuer);
-    cacheable(json!({
+    cacheable_json_response(json!({
         "issuer": server.issuer,
         "authorization_endpoint": url("/dashboard/connect"),
         "token_endpoint": url("/oauth/token"),

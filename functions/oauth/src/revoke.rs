@@ -21,13 +21,13 @@ impl OAuth {
             grant,
             generation: RefreshToken::REUSED,
         });
-        if let Err(cause) = self.call_revocation(server, &token).await {
+        if let Err(cause) = self.revoke_token(server, &token).await {
             warn!(agent.id = %agent, key.id = %grant, cause, "grant.key_not_revoked");
         }
         Ok(())
     }
 
-    async fn call_revocation(&self, server: &Server, token: &str) -> std::result::Result<(), String> {
+    async fn revoke_token(&self, server: &Server, token: &str) -> std::result::Result<(), String> {
         let mut request = HttpRequest::new(format!("token={token}").into());
         request.set_method("POST").map_err(|error| error.to_string())?;
         let uri = format!("{}/oauth/revoke", server.issuer);

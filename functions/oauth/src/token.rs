@@ -100,7 +100,7 @@ impl OAuth {
         let active = self.read_active_grant(code.agent, code.grant, now).await?;
         let record = GrantRecord::new(code.agent, code.grant, fingerprint, now, active.expires_at);
         let is_first_use = code.used_at.is_none() && self.ledger.redeem_grant_code(&code, &record, now).await?;
-        self.first_tokens(server, &record, &active, is_first_use).await
+        self.issue_first_tokens(server, &record, &active, is_first_use).await
     }
 
     async fn redeem_device_code(
@@ -133,11 +133,11 @@ impl OAuth {
         let active = self.read_active_grant(agent, grant, now).await?;
         let record = GrantRecord::new(agent, grant, fingerprint, now, active.expires_at);
         let is_first_use = self.ledger.redeem_device_request(&code.user_code, &record).await?;
-        self.first_tokens(server, &record, &active, is_first_use).await
+        self.issue_first_tokens(server, &record, &active, is_first_use).await
     }
 
     /// Returns the first tokens of a grant. If the code was used before, it may be stolen, so the grant is ended.
-    async fn first_tokens(
+    async fn issue_first_tokens(
         &self,
         server: &Server,
         record: &GrantRecord,

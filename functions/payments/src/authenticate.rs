@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 pub(crate) fn find_called_service<'a>(
     call: impl Into<ProviderCall<'a>>,
-    edition: &'a CatalogVersion,
+    catalog_version: &'a CatalogVersion,
 ) -> Option<ServiceId> {
-    let catalog_match = CatalogMatch::find_in_catalog(call, &edition.catalog).ok()?;
+    let catalog_match = CatalogMatch::find_in_catalog(call, &catalog_version.catalog).ok()?;
     Some(catalog_match.service.id)
 }
 
@@ -44,7 +44,7 @@ impl Payments {
         call: Option<ProviderCall<'_>>,
         keys: DecisionKeys,
     ) -> Result<(Arc<CatalogVersion>, AuthenticatedCaller<DecisionInputs>)> {
-        let service_in = |edition: &CatalogVersion| find_called_service(call?, edition);
+        let service_in = |catalog_version: &CatalogVersion| find_called_service(call?, catalog_version);
         let guess = self.catalog.latest();
         let guess = guess.as_deref().and_then(service_in);
         let ask = DecisionKeys {
@@ -53,19 +53,19 @@ impl Payments {
             ..keys
         };
         // The futures are boxed, because `join!` copies them and futures of the AWS SDK have several kilobytes.
-        let (edition, caller) = tokio::join!(
+        let (catalog_version, caller) = tokio::join!(
             Box::pin(self.catalog.current(self.clock.now())),
             Box::pin(self.authenticate(caller, Permission::Pay, &ask))
         );
-        let (edition, mut caller) = (edition?, caller?);
-        let service = service_in(&edition);
+        let (catalog_version, mut caller) = (catalog_version?, caller?);
+        let service = service_in(&catalog_version);
         if service != guess {
             // The decision inputs were read for the service that an older catalog version has for the call,
             // or for no service.
             self.reread_decision_inputs(&mut caller, &DecisionKeys { service, ..ask })
                 .await?;
         }
-        Ok((edition, caller))
+        Ok((catalog_version, caller))
     }
 
     /// Reads the decision inputs of the calling agent again, and checks that the agent's current record accepts the

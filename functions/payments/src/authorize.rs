@@ -9,7 +9,7 @@ use crate::authenticate::find_called_service;
 use crate::call::{Attempt, Authorizing};
 use crate::early_balance::BalancePrefetch;
 use crate::idempotency::PriorOutcome;
-use crate::refuse::window_needing_more_payments;
+use crate::refuse::find_window_with_inexact_retry_time;
 use crate::view::{AuthorizeBody, Authorized};
 use axum::response::IntoResponse as _;
 use purser_api::{AgentCredentials, AuthorizeRequest, Body, Failure, REQUIREMENT, Reply, endpoint};
@@ -52,9 +52,9 @@ pub(crate) async fn authorize_payment(
         approval: request.approval,
         ..DecisionKeys::default()
     });
-    let mut balance = parsed.and_then(|_| BalancePrefetch::start_for_caller(&payments, &caller));
+    let mut balance_prefetch = parsed.and_then(|_| BalancePrefetch::start_for_caller(&payments, &caller));
     let intent = parsed.map(|request| &request.intent);
-    let (edition, mut caller) = payments
+    let (catalog_version, mut caller) = payments
         .authenticate_for_decision(caller, intent.map(Into::into), ask)
         .await?;
     let (request, body, requirement) = request?;
@@ -64,11 +64,11 @@ pub(crate) async fn authorize_payment(
         request: &request,
         body: &body,
         requirement: requirement.unwrap_or(RawValue::NULL),
-        catalog: &edition.catalog,
+        catalog: &catalog_version.catalog,
         started,
         key: caller.key,
     };
-    let service = find_called_service(&request.intent, &edition);
+    let service = find_called_service(&request.intent, &catalog_version);
     let mut eviction = Eviction::Eager;
     // Constant contention ends in an error, and nothing is written.
     let mut backoff = Backoff::new();
@@ -78,13 +78,19 @@ pub(crate) async fn authorize_payment(
             request: first.as_ref().unwrap_or(&request),
             ..authorizing
         };
-        let attempt = authorizing.attempt_authorization(&mut caller, &edition, eviction, balance.take(), &mut backoff);
+        let attempt = authorizing.attempt_authorization(
+            &mut caller,
+            &catalog_version,
+            eviction,
+            balance_prefetch.take(),
+            &mut backoff,
+        );
         match attempt.await? {
             Attempt::Done(response) => return Ok(response),
             // The next attempt reads the key, the freeze and the approval again.
             Attempt::Retry => {
                 eviction = Eviction::Needed;
-                balance = Some(BalancePrefetch::start(&payments, &caller.agent));
+                balance_prefetch = Some(BalancePrefetch::start(&payments, &caller.agent));
                 payments
                     .reread_decision_inputs(&mut caller, &DecisionKeys { service, ..ask })
                     .await?;
@@ -98,9 +104,9 @@ impl Authorizing<'_> {
     async fn attempt_authorization(
         &self,
         caller: &mut AuthenticatedCaller<DecisionInputs>,
-        edition: &CatalogVersion,
+        catalog_version: &CatalogVersion,
         eviction: Eviction,
-        mut balance: Option<BalancePrefetch>,
+        mut balance_prefetch: Option<BalancePrefetch>,
         backoff: &mut Backoff,
     ) -> Result<Attempt, Failure> {
         let (agent, intent, scope) = (&caller.agent, &self.request.intent, caller.key_scope()?);
@@ -111,7 +117,7 @@ impl Authorizing<'_> {
         };
         let catalog_match = CatalogMatch::find_in_catalog(intent, self.catalog)?;
         scope.check_service(catalog_match.service.id)?;
-        let frozen = caller.read.frozen_by_operators(agent)?;
+        let frozen = caller.read.find_operator_freeze(agent)?;
         let service_state = caller.read.service_state_mut()?;
         if !service_state.is_backfilled {
             let now = self.payments.clock.now();
@@ -123,14 +129,14 @@ impl Authorizing<'_> {
         let unwritten = service_state.is_unwritten;
         let denial = loop {
             let inputs = EvaluationInputs {
-                approval: approval.as_deref().map(Approval::waiver),
+                approval: approval.as_deref().map(Approval::as_evaluation_input),
                 eviction,
                 ..self
                     .payments
                     .evaluation_inputs((agent, self.key), intent, catalog_match, service_state, frozen)
             };
-            let inputs = self.payments.add_payee_start_time(edition, inputs).await?;
-            match self.payments.decide(inputs, balance.take()).await {
+            let inputs = self.payments.add_payee_start_time(catalog_version, inputs).await?;
+            match self.payments.decide(inputs, balance_prefetch.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
                 Decision::Allow(grant) => {
                     // The first payment stores the service's default policy, unless the policy was updated in the
@@ -147,7 +153,7 @@ impl Authorizing<'_> {
                     }
                     return Ok(self.reserve_and_sign(agent, &grant, backoff).await?);
                 }
-                Decision::Refuse(denial) => match window_needing_more_payments(&denial, service_state) {
+                Decision::Refuse(denial) => match find_window_with_inexact_retry_time(&denial, service_state) {
                     // These payments are read only to compute when the rejected amount fits into the limit.
                     Some(window) => self.payments.ledger.append_next_window_payments(window).await?,
                     None => break denial,
@@ -155,7 +161,7 @@ impl Authorizing<'_> {
             }
         };
         // The futures below are boxed, because this method's future is moved several times before it runs.
-        if !Box::pin(self.try_confirm_denial(&denial, service_state, backoff)).await? {
+        if !Box::pin(self.verify_denial_is_current(&denial, service_state, backoff)).await? {
             return Ok(Attempt::Retry);
         }
         if denial.requires_approval() {

@@ -7,7 +7,7 @@
 use crate::authenticate::find_called_service;
 use crate::early_balance::BalancePrefetch;
 use crate::idempotency::used_approval_error;
-use crate::refuse::window_needing_more_payments;
+use crate::refuse::find_window_with_inexact_retry_time;
 use crate::view::{CheckAnswer, CheckBody};
 use crate::{AppState, Payments};
 use axum::Json;
@@ -82,7 +82,7 @@ pub(crate) async fn preflight_payment(
     let intent = approved.as_ref().unwrap_or(&request.intent);
     let catalog_match = CatalogMatch::find_in_catalog(intent, &edition.catalog)?;
     caller.key_scope()?.check_service(catalog_match.service.id)?;
-    let frozen = caller.read.frozen_by_operators(agent)?;
+    let frozen = caller.read.find_operator_freeze(agent)?;
     let service_state = caller.read.service_state_mut()?;
     let preflight = Preflight {
         payments: &payments,
@@ -167,7 +167,7 @@ impl Preflight<'_> {
                 .approval
                 .filter(|approval| approval.status(now) == ApprovalStatus::Approved);
             let inputs = EvaluationInputs {
-                approval: approved.map(Approval::waiver),
+                approval: approved.map(Approval::as_evaluation_input),
                 ..payments.evaluation_inputs(
                     (agent, self.key),
                     self.intent,
@@ -185,7 +185,7 @@ impl Preflight<'_> {
             // The call is already rejected. These payments are read only to compute when a retry fits into
             // the limit.
             if let Err(denial) = &decided
-                && let Some(window) = window_needing_more_payments(denial, service_state)
+                && let Some(window) = find_window_with_inexact_retry_time(denial, service_state)
             {
                 payments.ledger.append_next_window_payments(window).await?;
                 continue;

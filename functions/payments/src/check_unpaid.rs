@@ -36,7 +36,7 @@ pub(crate) async fn check_unpaid_call(
 
     let CatalogMatch { service, operation } = CatalogMatch::find_in_catalog(request.provider_call(), &edition.catalog)?;
     caller.key_scope()?.check_service(service.id)?;
-    let frozen_by_operators = caller.read.frozen_by_operators(&caller.agent)?;
+    let frozen_by_operators = caller.read.find_operator_freeze(&caller.agent)?;
     let enabled = caller.read.service_state_mut()?.enabled.take();
     let now = payments.clock.now();
     let decided = evaluate_unpaid(&CallInputs {

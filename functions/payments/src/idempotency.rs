@@ -75,7 +75,7 @@ impl Authorizing<'_> {
                 // The key's scope is checked for the paid service, because the catalog may now match the call to
                 // another service.
                 scope.check_service(require_purchase(&settlement)?.service)?;
-                if let Some(freeze) = Freeze::effective_freeze(agent, inputs.frozen_by_operators(agent)?) {
+                if let Some(freeze) = Freeze::effective_freeze(agent, inputs.find_operator_freeze(agent)?) {
                     // The future is large and rarely needed, so it is boxed.
                     return Err(
                         Box::pin(self.record_frozen_replay_rejection(agent, freeze, &settlement))
@@ -141,7 +141,7 @@ impl Authorizing<'_> {
     ) -> Result<Error> {
         match approval.status(self.payments.clock.now()) {
             ApprovalStatus::Pending | ApprovalStatus::Approved => {
-                let by_operators = inputs.frozen_by_operators(agent)?;
+                let by_operators = inputs.find_operator_freeze(agent)?;
                 match Freeze::effective_freeze(agent, by_operators) {
                     None => {
                         let hash = self.read_escalation_decision_hash(agent, transaction).await?;

@@ -69,7 +69,7 @@ impl Payments {
             return Ok(inputs);
         };
         // A pending catalog change may replace the price and the payee before the evaluation.
-        let payable = operation.payable_limit(inputs.network, inputs.at);
+        let payable = operation.payee_and_max_price(inputs.network, inputs.at);
         if !payable.is_ok_and(|payable| payable.pay_to == inputs.intent.offer.pay_to()) {
             // The evaluation rejects these payment requirements, so the service's row is not needed.
             return Ok(inputs);

@@ -180,14 +180,15 @@ impl Payments {
         inputs: &StoredWithdrawalInputs,
         settlement: SettlementId,
     ) -> Result<ReservedWithdrawal> {
-        let payout = self.ledger.read_settlement_by_id(agent.id, settlement).await?;
-        let payout =
-            payout.ok_or_else(|| Error::internal("replaying a withdrawal", "the settlement no longer exists"))?;
-        let is_usable = open_withdrawal_id_and_end(&payout).is_some_and(|(_, until)| self.clock.now() < until);
+        let withdrawal = self.ledger.read_settlement_by_id(agent.id, settlement).await?;
+        let withdrawal =
+            withdrawal.ok_or_else(|| Error::internal("replaying a withdrawal", "the settlement no longer exists"))?;
+        let is_usable =
+            authorized_withdrawal_id_and_expiry(&withdrawal).is_some_and(|(_, until)| self.clock.now() < until);
         let (frozen, now) = (inputs.freezes.widest_for_agent(agent), self.clock.now());
-        let stands = usable_withdrawal_address(&inputs.record, owner, frozen, None, now) == Ok(payout.terms.pay_to);
+        let stands = usable_withdrawal_address(&inputs.record, owner, frozen, None, now) == Ok(withdrawal.terms.pay_to);
         let submission = if is_usable && stands {
-            Some(self.sign_and_submit(facilitator, agent, &payout.terms).await?)
+            Some(self.sign_and_submit(facilitator, agent, &withdrawal.terms).await?)
         } else {
             None
         };
@@ -209,7 +210,10 @@ impl Payments {
             Some(id) => self.ledger.read_settlement_by_id(agent.id, id).await?,
             None => None,
         };
-        let (open, now) = (latest.as_ref().and_then(open_withdrawal_id_and_end), self.clock.now());
+        let (open, now) = (
+            latest.as_ref().and_then(authorized_withdrawal_id_and_expiry),
+            self.clock.now(),
+        );
         let frozen_by_operators = inputs.freezes.widest_for_agent(agent);
         usable_withdrawal_address(&inputs.record, &order.by.owner, frozen_by_operators, open, now)?;
         let balance = self.chain.read_balance(agent.wallet.address).await;
@@ -319,9 +323,9 @@ fn require_owner(agent: Option<Agent>, owner: &UserId) -> Result<Agent> {
 }
 
 /// Returns the id and the end of validity of a withdrawal that is neither confirmed nor expired.
-fn open_withdrawal_id_and_end(payout: &Settlement) -> Option<(SettlementId, Timestamp)> {
-    let is_open = payout.state == SettlementState::Authorized;
-    is_open.then(|| (payout.id(), payout.terms.valid_before))
+fn authorized_withdrawal_id_and_expiry(withdrawal: &Settlement) -> Option<(SettlementId, Timestamp)> {
+    let is_open = withdrawal.state == SettlementState::Authorized;
+    is_open.then(|| (withdrawal.id(), withdrawal.terms.valid_before))
 }
 
 fn withdrawal_fingerprint(amount: WithdrawalAmount) -> Fingerprint {

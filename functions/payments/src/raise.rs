@@ -42,7 +42,7 @@ pub(crate) async fn request_limit_increase(
     };
     let caller = payments.authenticate(caller, Permission::Pay, &keys).await?;
     let call = call?;
-    if let Some(freeze) = Freeze::effective_freeze(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?) {
+    if let Some(freeze) = Freeze::effective_freeze(&caller.agent, caller.read.find_operator_freeze(&caller.agent)?) {
         let rejection = UnpaidDenial::for_freeze(freeze, payments.clock.now().since(now).millis());
         return Err(ErrorKind::UnpaidRefused(Box::new(rejection)).into());
     }

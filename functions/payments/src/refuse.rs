@@ -14,7 +14,7 @@ const EVICTION_TIME: Duration = Duration::from_secs_u32(8);
 
 impl Authorizing<'_> {
     /// Returns whether the sums behind a denial are current. Otherwise, the decision must be made again.
-    pub(crate) async fn try_confirm_denial(
+    pub(crate) async fn verify_denial_is_current(
         &self,
         denial: &Denial,
         service_state: &mut ServiceState,
@@ -243,7 +243,7 @@ impl Authorizing<'_> {
 }
 
 /// Returns the first window that rejects the call and needs more counted payments to compute the retry time.
-pub(crate) fn window_needing_more_payments<'a>(
+pub(crate) fn find_window_with_inexact_retry_time<'a>(
     denial: &Denial,
     service_state: &'a mut ServiceState,
 ) -> Option<&'a mut Window> {

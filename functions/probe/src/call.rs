@@ -6,7 +6,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use encoding_rs::{Encoding, UTF_8};
 use purser_api::{
-    AllowedHosts, RejectedHostName, any_address_client_builder, client_for_public_servers, may_be_public,
+    AllowedHosts, RejectedHostName, any_address_client_builder, may_be_public, public_address_client_builder,
 };
 use purser_domain::{Network, Obstacle, Operation, ProbeResult, Quote, Url, parse_json, quote_from_requirements};
 use reqwest::{
@@ -48,7 +48,7 @@ impl Caller {
         Ok(Self {
             network,
             allowed,
-            strict: finish(client_for_public_servers(PROGRAM))?,
+            strict: finish(public_address_client_builder(PROGRAM))?,
             plain: finish(any_address_client_builder(PROGRAM))?,
             longest: timeout,
         })

@@ -260,8 +260,8 @@ fn log_probe(service: ServiceId, operation: &Operation, result: &ProbeResult, la
 }
 
 /// Logs each operation whose provider newly asks for a different payment than the catalog lists.
-fn log_new_differences(entry: &Service, before: &ProbeRecord, after: &ProbeRecord, at: Timestamp) {
-    for operation in &entry.operations {
+fn log_new_differences(service: &Service, before: &ProbeRecord, after: &ProbeRecord, at: Timestamp) {
+    for operation in &service.operations {
         let Some(change) = after.changed_payment(operation, at).filter(|change| change.since == at) else {
             continue;
         };
@@ -278,7 +278,7 @@ fn log_new_differences(entry: &Service, before: &ProbeRecord, after: &ProbeRecor
             Quote::Free => None,
         };
         tracing::warn!(
-            service.id = %entry.id,
+            service.id = %service.id,
             operation.id = %operation.id,
             operation.slug = %operation.slug,
             pinned.amount_units = pinned.map(|payment| payment.amount.units()),

@@ -95,7 +95,7 @@ impl Inner {
                                 .apply_reconciliation(&settlement, &authorization, &block, &state, cause)
                                 .await
                         }
-                        None => log_unknown_state_outcome(&settlement, unknown),
+                        None => log_and_return_unknown_state_outcome(&settlement, unknown),
                     };
                     ReconciledSettlement {
                         settlement,
@@ -199,7 +199,7 @@ impl Inner {
                 }
                 Reconciliation::StillPaid(_) if cause == Cause::Due => Outcome::Unchanged.into(),
                 Reconciliation::StillPaid(transfer) | Reconciliation::PaidInAnotherBlock(transfer) => {
-                    self.ledger.move_confirmation(&settlement, &transfer).await?;
+                    self.ledger.update_confirmation_block(&settlement, &transfer).await?;
                     LoggedOutcome {
                         tx_hash: Some(transfer.tx_hash()),
                         ..Outcome::BlockChanged.into()
@@ -207,7 +207,7 @@ impl Inner {
                 }
                 Reconciliation::StillUnpaid => Outcome::Unchanged.into(),
                 Reconciliation::NotYet => Outcome::NotYet.into(),
-                Reconciliation::Contradicted(mismatch) => contradiction_outcome(mismatch, state),
+                Reconciliation::Contradicted(mismatch) => contradicted_outcome(mismatch, state),
                 Reconciliation::Untraced => Outcome::Untraced.into(),
             };
             push_and_log_outcome(outcomes, &settlement, &step);
@@ -246,7 +246,7 @@ pub(crate) fn is_held(settlement: &Settlement) -> bool {
 }
 
 /// Logs and returns the outcome for a settlement that the node sent no data for.
-fn log_unknown_state_outcome(settlement: &Settlement, reason: &'static str) -> Vec<Outcome> {
+fn log_and_return_unknown_state_outcome(settlement: &Settlement, reason: &'static str) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     push_and_log_outcome(&mut outcomes, settlement, &failed_outcome(reason));
     outcomes
@@ -260,7 +260,7 @@ const fn failed_outcome(reason: &'static str) -> LoggedOutcome {
     }
 }
 
-fn contradiction_outcome(mismatch: Mismatch, state: &AuthorizationState) -> LoggedOutcome {
+fn contradicted_outcome(mismatch: Mismatch, state: &AuthorizationState) -> LoggedOutcome {
     let tx_hash = match state {
         AuthorizationState::Used(transaction) => Some(transaction.tx_hash),
         AuthorizationState::Unused | AuthorizationState::UsedUntraced => None,

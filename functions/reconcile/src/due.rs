@@ -123,11 +123,11 @@ impl Inner {
                 step = step.count_overdue_hold(block.at.since(item.settlement.terms.valid_before));
             }
         }
-        let in_time = Instant::now() <= deadline || !reconciled.iter().any(ReconciledSettlement::has_failed);
-        if !in_time {
+        let had_enough_time = Instant::now() <= deadline || !reconciled.iter().any(ReconciledSettlement::has_failed);
+        if !had_enough_time {
             step = step.mark_incomplete();
         }
-        match self.postpone_undecided_holds(&reconciled, block, in_time).await {
+        match self.postpone_undecided_holds(&reconciled, block, had_enough_time).await {
             Ok(()) => step,
             Err(error) => step.mark_failed(error),
         }
@@ -139,9 +139,9 @@ impl Inner {
         &self,
         settlements: &[ReconciledSettlement],
         block: &FinalBlock,
-        in_time: bool,
+        had_enough_time: bool,
     ) -> Result<()> {
-        let node_failed = in_time && have_all_chain_calls_failed(settlements);
+        let node_failed = had_enough_time && have_all_chain_calls_failed(settlements);
         if node_failed {
             let now = self.chain.read_final_block().await;
             now.map_err(|error| Error::internal("reading the final block", error))?;

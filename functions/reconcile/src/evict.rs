@@ -38,7 +38,12 @@ pub(crate) async fn evict_requested_windows(shared: &Inner, deadline: Instant) -
         let at = shared.clock.now();
         let turns = left.into_iter().map(|request| {
             let ledger = shared.ledger.clone();
-            async move { (request, evict_window(&ledger, &request, at, deadline).await) }
+            async move {
+                (
+                    request,
+                    evict_payments_from_window(&ledger, &request, at, deadline).await,
+                )
+            }
         });
         left = Vec::new();
         for (request, turn) in run_with_concurrency_limit(MAX_CONCURRENT, turns).await {
@@ -60,7 +65,7 @@ pub(crate) async fn evict_requested_windows(shared: &Inner, deadline: Instant) -
 }
 
 /// Evicts payments from one window, with at most [`STEPS`] transactions.
-async fn evict_window(
+async fn evict_payments_from_window(
     ledger: &Ledger,
     request: &EvictionRequest,
     at: Timestamp,

@@ -27,11 +27,11 @@ purser_api::settings! {
         /// repeated with smaller ranges.
         pub(crate) log_range: u64 = env.parse_number("LOG_BLOCK_RANGE", 1_000, 1..=100_000),
         /// The balance below which a wallet is low. With 0, balances are not checked.
-        pub(crate) low_wallet: Amount = low_wallet_limit(env),
+        pub(crate) low_wallet: Amount = read_low_balance_threshold(env),
     }
 }
 
-fn low_wallet_limit(env: &mut Env) -> Amount {
+fn read_low_balance_threshold(env: &mut Env) -> Amount {
     let units = env.parse_number("LOW_WALLET_UNITS", 5_000_000, 0..=Amount::MAX.units());
     Amount::from_units(units).unwrap_or(Amount::MAX)
 }

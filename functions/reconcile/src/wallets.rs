@@ -82,7 +82,7 @@ impl Inner {
                 });
             }
         }
-        for item in self.confirm_level_changes(changed, block, deadline).await {
+        for item in self.find_confirmed_level_changes(changed, block, deadline).await {
             let LevelChange {
                 agent, before, level, ..
             } = item;
@@ -99,7 +99,7 @@ impl Inner {
     }
 
     /// Returns the level changes that the balances from every endpoint of the node confirm.
-    async fn confirm_level_changes(
+    async fn find_confirmed_level_changes(
         &self,
         mut changes: Vec<LevelChange>,
         block: &FinalBlock,

@@ -202,14 +202,14 @@ impl Inner {
     }
 }
 
-/// Runs all futures, at most `limit` at a time, and returns their results. Fails if a future panicked.
+/// Runs all futures, at most `max_concurrent` at a time, and returns their results. Fails if a future panicked.
 pub(crate) async fn run_concurrently<T: Send + 'static>(
-    limit: usize,
-    count: usize,
+    max_concurrent: usize,
+    future_count: usize,
     work: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
 ) -> Result<Vec<T>> {
-    let done = run_with_concurrency_limit(limit, work).await;
-    if done.len() == count {
+    let done = run_with_concurrency_limit(max_concurrent, work).await;
+    if done.len() == future_count {
         return Ok(done);
     }
     Err(Error::internal(
@@ -242,7 +242,7 @@ fn classify_confirmation_after_reorg(settlement: &ReconciledSettlement) -> Unsup
 }
 
 /// Returns whether one of these claims still confirms the settlement. Otherwise, another block confirms it.
-fn is_confirmed_by_claims(settlement: &Settlement, number: u64, claims: &[StoredClaim]) -> bool {
+fn is_confirmed_by_claims(settlement: &Settlement, claimed_block_number: u64, claims: &[StoredClaim]) -> bool {
     let SettlementState::Confirmed {
         tx_hash, block_number, ..
     } = settlement.state
@@ -250,5 +250,5 @@ fn is_confirmed_by_claims(settlement: &Settlement, number: u64, claims: &[Stored
         return false;
     };
     let is_it = |claim: &StoredClaim| claim.settlement == settlement.id() && claim.tx_hash == tx_hash;
-    block_number == number && claims.iter().any(is_it)
+    block_number == claimed_block_number && claims.iter().any(is_it)
 }

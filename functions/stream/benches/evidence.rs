@@ -65,7 +65,7 @@ impl Signer {
     fn sign(&self, id: Uuid) -> String {
         let mut payload = self.payload.clone();
         payload["transaction_id"] = id.to_string().into();
-        payload["decision_hash"] = DocumentHash::digest(&json!(id.to_string())).to_string().into();
+        payload["decision_hash"] = DocumentHash::for_document(&json!(id.to_string())).to_string().into();
         let payload = payload.to_string();
         self.key.sign(StatementKind::Decision, payload.as_bytes()).unwrap()
     }
@@ -177,7 +177,7 @@ async fn log(size: u64) -> [Value; 2] {
     for number in (0..PROOFS).map(|number| number * (size / PROOFS)) {
         assert!(
             reader
-                .find_decision(transaction(number), at(number))
+                .find_decision_statement(transaction(number), at(number))
                 .await
                 .unwrap()
                 .is_some()

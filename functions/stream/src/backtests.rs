@@ -30,7 +30,7 @@ impl Inner {
     pub(crate) async fn run_backtests(&self, time_left: Duration) -> Result<()> {
         let began = Instant::now();
         let after = |duration| began.checked_add(duration).unwrap_or(began);
-        let (until, end) = (
+        let (start_deadline, end_deadline) = (
             after(time_left.saturating_sub(ONE_AGENT)),
             after(time_left.saturating_sub(RESERVED_TIME)),
         );
@@ -44,7 +44,10 @@ impl Inner {
                     continue;
                 }
             };
-            match self.continue_backtest(&waiting, (until, end), &mut is_first).await {
+            match self
+                .continue_backtest(&waiting, (start_deadline, end_deadline), &mut is_first)
+                .await
+            {
                 Ok(BacktestProgress::Ended) => {}
                 Ok(BacktestProgress::TimeIsOver) => break,
                 Err(error) if is_corruption_error(&error) => {
@@ -53,7 +56,7 @@ impl Inner {
                 }
                 Err(error) => continued = Err(error),
             }
-            if Instant::now() >= until {
+            if Instant::now() >= start_deadline {
                 break;
             }
         }
@@ -63,7 +66,7 @@ impl Inner {
     async fn continue_backtest(
         &self,
         waiting: &WaitingBacktest,
-        (until, end): (Instant, Instant),
+        (start_deadline, end_deadline): (Instant, Instant),
         is_first: &mut bool,
     ) -> Result<BacktestProgress> {
         let Some(mut run) = self.usage.read_backtest(&waiting.owner, waiting.id).await? else {
@@ -73,11 +76,11 @@ impl Inner {
             return Ok(BacktestProgress::Ended);
         };
         while let Some(agent) = run.next_agent() {
-            if Instant::now() >= until {
+            if Instant::now() >= start_deadline {
                 return Ok(BacktestProgress::TimeIsOver);
             }
-            let tested = self.backtest_agent(&run, agent, end).await?;
-            if Instant::now() >= end && !*is_first {
+            let tested = self.backtest_agent_or_skip(&run, agent, end_deadline).await?;
+            if Instant::now() >= end_deadline && !*is_first {
                 // The next run starts with this agent and has more time for it.
                 return Ok(BacktestProgress::TimeIsOver);
             }
@@ -95,8 +98,13 @@ impl Inner {
     }
 
     /// Tests one agent of a backtest. Skips an agent that is unreadable or has a new owner.
-    async fn backtest_agent(&self, run: &BacktestRun, agent: AgentId, end: Instant) -> Result<AgentTested> {
-        match self.run_agent_backtest(run, agent, end).await {
+    async fn backtest_agent_or_skip(
+        &self,
+        run: &BacktestRun,
+        agent: AgentId,
+        end_deadline: Instant,
+    ) -> Result<AgentTested> {
+        match self.run_agent_backtest(run, agent, end_deadline).await {
             Ok(tested) => Ok(tested),
             Err(error) if matches!(error.kind(), ErrorKind::TemporarilyUnavailable { .. }) => Err(error),
             Err(error) => {
@@ -106,7 +114,7 @@ impl Inner {
         }
     }
 
-    async fn run_agent_backtest(&self, run: &BacktestRun, id: AgentId, end: Instant) -> Result<AgentTested> {
+    async fn run_agent_backtest(&self, run: &BacktestRun, id: AgentId, end_deadline: Instant) -> Result<AgentTested> {
         let agent = self.ledger.read_agent_by_id(id).await?;
         let Some(agent) = agent.filter(|agent| agent.owner == run.owner.as_str()) else {
             return Ok(AgentTested::LeftOut);
@@ -115,7 +123,7 @@ impl Inner {
         for service in run.terms.policies.keys() {
             present.extend(self.ledger.find_enabled_service(id, *service).await?);
         }
-        let candidate = run.terms.proposed_limits(&agent, &present);
+        let proposed_limits = run.terms.proposed_limits(&agent, &present);
         let mut reads = BacktestReads::new(
             &self.usage,
             &self.ledger,
@@ -124,10 +132,10 @@ impl Inner {
             BacktestRun::MAX_CALLS,
         );
         let range = (run.from, run.to);
-        let is_over = || Instant::now() >= end;
+        let is_over = || Instant::now() >= end_deadline;
         let most = BacktestRun::MAX_PER_AGENT;
         let (result, is_partial) = reads
-            .test_agent_decisions(&agent, candidate, range, most, is_over)
+            .test_agent_decisions(&agent, proposed_limits, range, most, is_over)
             .await?;
         Ok(AgentTested::Tested { result, is_partial })
     }

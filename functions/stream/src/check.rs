@@ -86,7 +86,7 @@ impl Records<'_> {
         index: u64,
         statement: &str,
     ) -> Result<()> {
-        let Some(logged) = LoggedStatement::verify_entry(index, statement, keys) else {
+        let Some(logged) = LoggedStatement::from_signed_entry(index, statement, keys) else {
             raise_row_mismatch_alarm(
                 &format!("entry {index}"),
                 "the log entry is not a statement of this deployment",

@@ -116,7 +116,7 @@ impl Events {
         } else if let Some(job) = event.get("job") {
             match job.as_str() {
                 Some("archive") => self.0.archive_log(time_left).await?,
-                Some("check") => self.0.join_daily_check_if_backlogged(time_left).await?,
+                Some("check") => self.0.run_daily_check_if_backlogged(time_left).await?,
                 _ => return Err(Error::internal("running a job", UnknownJob)),
             }
             Ok(Value::Null)

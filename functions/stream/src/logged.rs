@@ -19,7 +19,7 @@ pub(crate) struct LoggedStatement {
 
 impl LoggedStatement {
     /// Parses a log entry. Returns `None` unless it is a known statement with a valid signature by one of the keys.
-    pub(crate) fn verify_entry(index: u64, statement: &str, keys: &JwkSet) -> Option<Self> {
+    pub(crate) fn from_signed_entry(index: u64, statement: &str, keys: &JwkSet) -> Option<Self> {
         let verified = keys.verify(statement).ok()?;
         let payload: Value = serde_json::from_slice(verified.payload()).ok()?;
         let text = |at: &str| payload.pointer(at).and_then(Value::as_str);

@@ -91,12 +91,12 @@ impl Inner {
         self.has_attested.get_or_try_init(attest).await.copied()
     }
 
-    pub(crate) async fn verify_payees_and_count_services(&self, how: WholeCatalog) -> Result<usize> {
+    pub(crate) async fn verify_payees_and_count_services(&self, payee_delay: WholeCatalog) -> Result<usize> {
         let services = self.catalog.read_services().await?;
         let stored = self.usage.read_all_verified_services().await?;
         let mut verified_service = VerifiedServices::from_services(stored.clone());
         for service in &services {
-            match how {
+            match payee_delay {
                 WholeCatalog::ByRule => {
                     self.verify_service_payees(service.id, Some(service), &mut verified_service)
                         .await?;
@@ -113,12 +113,12 @@ impl Inner {
                     .await?;
             }
         }
-        if how == WholeCatalog::AtOnce {
+        if payee_delay == WholeCatalog::AtOnce {
             self.usage.set_first_verification_time(self.clock.now()).await?;
         }
         tracing::info!(
             services = services.len(),
-            at_once = how == WholeCatalog::AtOnce,
+            at_once = payee_delay == WholeCatalog::AtOnce,
             "payees.attested"
         );
         Ok(services.len())

@@ -289,7 +289,7 @@ impl Signing<'_> {
         let payload = stated.to_json(&self.records.shared.source);
         let (id, since) = (approval.transaction.uuid(), approval.transaction.decided_at());
         if change == ApprovalChange::Expired {
-            let stated = self.log.find_changes(id, since).await?;
+            let stated = self.log.find_change_statements(id, since).await?;
             if stated
                 .iter()
                 .any(|item| unverified_payload(&item.statement).as_ref() == Some(&payload))
@@ -392,7 +392,7 @@ impl Signing<'_> {
 impl Stating for Signing<'_> {
     async fn verify_stored_statement(&self, pending: &PendingChange, statement: String) -> Option<SignedStatement> {
         let keys = JwkSet::new(self.signer.jwk().clone(), []);
-        let logged = LoggedStatement::verify_entry(0, &statement, &keys)?;
+        let logged = LoggedStatement::from_signed_entry(0, &statement, &keys)?;
         if (logged.agent, &logged.fact) != (pending.agent, &pending.fact) {
             return None;
         }

@@ -157,7 +157,7 @@ impl Inner {
         self.archive_and_audit_statements(statements, stop_at).await
     }
 
-    pub(crate) async fn join_daily_check_if_backlogged(&self, time_left: Duration) -> Result<()> {
+    pub(crate) async fn run_daily_check_if_backlogged(&self, time_left: Duration) -> Result<()> {
         let Some(statements) = &self.statements else {
             return Ok(());
         };

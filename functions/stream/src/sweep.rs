@@ -65,7 +65,9 @@ impl Inner {
             }
             ReminderKind::Pricing(service) => {
                 let service = self.catalog.read_service_by_id(service).await?;
-                service.map_or_else(Vec::new, |service| ChangeEvent::events_in_effect(&service, reminder.at))
+                service.map_or_else(Vec::new, |service| {
+                    ChangeEvent::delayed_pricing_events(&service, reminder.at)
+                })
             }
         })
     }

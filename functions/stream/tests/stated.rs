@@ -331,13 +331,13 @@ async fn withdrawals_have_signed_statements() {
         .await
         .unwrap();
     assert!(found.receipt.is_some());
-    let change = found.find_change(settlement.terms.transaction).unwrap();
+    let change = found.find_change_statement(settlement.terms.transaction).unwrap();
     let payload = unverified_payload(&change.statement).unwrap();
     assert_eq!(payload["change"], "withdrawal");
     assert_eq!(payload["settlement"]["pay_to"], sample::wallet(9).to_string());
     assert_eq!(payload["settlement"]["amount_units"], 1);
     assert_eq!(payload["changed_decision"]["decision_hash"], Value::Null);
-    assert_eq!(found.differing_statements(None, &settlement), [""; 0]);
+    assert_eq!(found.differing_statement_names(None, &settlement), [""; 0]);
     stating.sleep();
     stating.sleep();
     let lines = rewrites::Lines::start();
@@ -502,7 +502,7 @@ async fn approval_decisions_and_expiries_have_signed_statements() {
         (unanswered, vec!["approval_expiry"]),
     ] {
         let id = request.transaction;
-        let changes = reader.find_changes(id.uuid(), id.decided_at()).await.unwrap();
+        let changes = reader.find_change_statements(id.uuid(), id.decided_at()).await.unwrap();
         let payloads: Vec<Value> = changes
             .iter()
             .map(|change| unverified_payload(&change.statement).unwrap())
@@ -512,7 +512,11 @@ async fn approval_decisions_and_expiries_have_signed_statements() {
             .map(|payload| payload["change"].as_str().unwrap())
             .collect();
         assert_eq!(names, expected);
-        let decision = reader.find_decision(id, id.decided_at()).await.unwrap().unwrap();
+        let decision = reader
+            .find_decision_statement(id, id.decided_at())
+            .await
+            .unwrap()
+            .unwrap();
         let decision = unverified_payload(&decision.statement).unwrap();
         for payload in &payloads {
             let is_expiry = payload["change"] == "approval_expiry";

@@ -32,7 +32,7 @@ impl Webhooks {
         };
         let Some(webhook) = self.read_webhook(&message.person, message.webhook).await? else {
             // The delivery of a removed webhook is no longer pending.
-            self.0.table.remove_waiting(&message.person, id).await?;
+            self.0.table.remove_waiting_delivery(&message.person, id).await?;
             return Ok(MessageResult::Done);
         };
         match self.0.table.read_delivery_by_id(webhook.id, id).await?.or(new) {
@@ -86,10 +86,13 @@ impl Webhooks {
     ) -> Result<MessageResult> {
         let shared = &self.0;
         let now = shared.clock.now();
-        match delivery.next_action(now) {
+        match delivery.next_call_due(now) {
             // An ended delivery that a user requested again may still be counted as pending.
             Due::Over => {
-                shared.table.remove_waiting(&webhook.person, delivery.id).await?;
+                shared
+                    .table
+                    .remove_waiting_delivery(&webhook.person, delivery.id)
+                    .await?;
                 return Ok(MessageResult::Done);
             }
             Due::In(_) => {
@@ -152,7 +155,7 @@ impl Webhooks {
             return Ok(MessageResult::Stays);
         }
         if has_waited {
-            self.0.table.remove_waiting(&webhook.person, id).await?;
+            self.0.table.remove_waiting_delivery(&webhook.person, id).await?;
         }
         Ok(MessageResult::Done)
     }
@@ -263,7 +266,7 @@ impl Webhooks {
         // The failed call is recorded before the delivery's row is written. Otherwise, runs that stop between the two
         // writes could call a failing webhook endlessly.
         if self.record_call_result(webhook, attempt, delivery.attempts).await? == Some(FailureStage::Disabled) {
-            shared.table.record_gone(webhook, ended).await?;
+            shared.table.record_410_response(webhook, ended).await?;
         }
         if !shared.table.put_delivery_if_unchanged(&delivery, ended).await? {
             // Another run processed the same queue message. The message stays in the queue, and the next run reads the
@@ -273,7 +276,10 @@ impl Webhooks {
         match after {
             AfterCall::Delivered | AfterCall::GivenUp { .. } => {
                 if delivery.attempts > 1 || delivery.request.is_some() {
-                    shared.table.remove_waiting(&webhook.person, delivery.id).await?;
+                    shared
+                        .table
+                        .remove_waiting_delivery(&webhook.person, delivery.id)
+                        .await?;
                 }
                 Ok(MessageResult::Done)
             }

@@ -27,7 +27,7 @@ impl Webhooks {
             ends_at,
         };
         if ends_at.since(now) > DeliveriesQueue::MAX_DELAY {
-            self.0.table.begin_pause(&pause).await
+            self.0.table.store_delivery_pause(&pause).await
         } else {
             self.enqueue_delivery_after_pause(&pause, now).await
         }
@@ -62,7 +62,11 @@ impl Webhooks {
         let mut after = None;
         while Instant::now() < deadline {
             let until = self.0.clock.now().after(AHEAD);
-            let rows = self.0.table.read_pauses(shard, after.as_deref(), until, PAGE).await?;
+            let rows = self
+                .0
+                .table
+                .read_delivery_pauses(shard, after.as_deref(), until, PAGE)
+                .await?;
             let Some((last, _)) = rows.last() else {
                 return Ok(());
             };
@@ -83,6 +87,6 @@ impl Webhooks {
     async fn enqueue_delivery_and_end_pause(&self, pause: Result<Pause>) -> Result<()> {
         let pause = pause?;
         self.enqueue_delivery_after_pause(&pause, self.0.clock.now()).await?;
-        self.0.table.end_pause(&pause).await
+        self.0.table.remove_delivery_pause(&pause).await
     }
 }

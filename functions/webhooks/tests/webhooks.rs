@@ -312,7 +312,11 @@ impl World {
     async fn paused(&self) -> usize {
         let mut count = 0;
         for part in USER_SHARDS {
-            let rows = self.table.read_pauses(part, None, Timestamp::MAX, 1_000).await.unwrap();
+            let rows = self
+                .table
+                .read_delivery_pauses(part, None, Timestamp::MAX, 1_000)
+                .await
+                .unwrap();
             count += rows.len();
         }
         count

@@ -41,7 +41,7 @@ pub use http::field::{
 };
 pub use http::openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, merge_documents};
 pub use http::operation::{Argument, Arguments, OperationDescription, describe_route};
-pub use http::outward::{AllowedHosts, any_address_client_builder, client_for_public_servers};
+pub use http::outward::{AllowedHosts, any_address_client_builder, public_address_client_builder};
 pub use http::payment_body::{
     AuthorizeBody, AuthorizeRequest, CheckBody, CheckRequest, CompleteBody, CompleteRequest, LimitIncreaseCall,
     PAYMENT_RESPONSE, ProviderProof, REQUIREMENT, RaiseBody, UnpaidCheckBody, UnpaidCheckRequest,

@@ -281,11 +281,11 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Records the authorizations that were still unused at block `number`. Few nodes keep the state of old blocks, so
+    /// Records the authorizations that were still unused at block `block_number`. Few nodes keep the state of old blocks, so
     /// the call often fails.
-    async fn record_unused_authorizations(&mut self, number: u64) -> Result<(), ChainError> {
+    async fn record_unused_authorizations(&mut self, block_number: u64) -> Result<(), ChainError> {
         self.check_deadline()?;
-        let Some(block) = self.chain.read_header(number).await? else {
+        let Some(block) = self.chain.read_header(block_number).await? else {
             return Ok(());
         };
         let FinalBlock { number, hash, .. } = block;
@@ -496,18 +496,18 @@ impl<'a> Trace<'a> {
     }
 
     /// Returns whether a block is before `time`. A block that the node has pruned counts as before `time`.
-    async fn is_block_before(&mut self, number: u64, time: Timestamp) -> Result<bool, ChainError> {
-        let at = self.read_block_time(number).await?;
+    async fn is_block_before(&mut self, block_number: u64, time: Timestamp) -> Result<bool, ChainError> {
+        let at = self.read_block_time(block_number).await?;
         Ok(at.is_none_or(|at| at < time))
     }
 
-    async fn read_block_time(&mut self, number: u64) -> Result<Option<Timestamp>, ChainError> {
-        if let Some(at) = self.times.get(&number) {
+    async fn read_block_time(&mut self, block_number: u64) -> Result<Option<Timestamp>, ChainError> {
+        if let Some(at) = self.times.get(&block_number) {
             return Ok(*at);
         }
         self.check_deadline()?;
-        let at = self.chain.read_header(number).await?.map(|header| header.at);
-        self.times.insert(number, at);
+        let at = self.chain.read_header(block_number).await?.map(|header| header.at);
+        self.times.insert(block_number, at);
         Ok(at)
     }
 }
@@ -563,9 +563,9 @@ fn distinct_hashes(values: impl Iterator<Item = B256>) -> Vec<B256> {
 mod tests {
     use super::*;
     use crate::scripted_chain::{
-        FINAL, Result3, ScriptedChain, aggregated, authorization, block, blocks_searched, calls_of_multicall,
-        chain_for_node_url, chain_in_memory, final_block, hash_of, is_authorization_log_search, number,
-        oversized_reply, payment, quantity, recorded_calls, tx_hash, word,
+        FINAL, Result3, ScriptedChain, aggregated, authorization, block, calls_of_multicall, chain_for_in_memory_node,
+        chain_for_node_url, final_block, hash_of, is_authorization_log_search, number, oversized_reply, payment,
+        quantity, recorded_calls, searched_block_count, tx_hash, word,
     };
     use alloy::primitives::U256;
     use purser_domain::find_authorized_transfer;
@@ -584,7 +584,7 @@ mod tests {
             .read_authorization_states(wanted, &final_block(), range, in_an_hour())
             .await;
         for (_, params) in node.calls().iter().filter(|(method, _)| method == "eth_getLogs") {
-            assert!(blocks_searched(params) <= range.max(1), "{params}");
+            assert!(searched_block_count(params) <= range.max(1), "{params}");
             let last = &params[0]["toBlock"];
             assert!(last.is_null() || number(last) <= FINAL, "{params}");
         }
@@ -878,7 +878,7 @@ mod tests {
         for refusal in [Reply::Refused(-32_005), Reply::Status(413), oversized_reply()] {
             let shown = format!("{refusal:.40?}");
             let limited = move |method: &str, params: &Value| {
-                (method == "eth_getLogs" && blocks_searched(params) > 100).then(|| refusal.clone())
+                (method == "eth_getLogs" && searched_block_count(params) > 100).then(|| refusal.clone())
             };
             let (chain, wanted) = many(20);
             let node = chain.serve_except(limited).await;
@@ -1023,7 +1023,7 @@ mod tests {
             let filter = &params[0];
             let is_bad = method == "eth_getLogs"
                 && !is_authorization_log_search(params)
-                && (filter["blockHash"] == json!(bad) || blocks_searched(params) > 3);
+                && (filter["blockHash"] == json!(bad) || searched_block_count(params) > 3);
             (is_bad || method == "eth_getTransactionReceipt").then(oversized_reply)
         };
         let (chain, wanted) = many(4);
@@ -1056,7 +1056,7 @@ mod tests {
         let chain = ScriptedChain::default()
             .paid(&payment(0), FINAL - 999, 0)
             .paid(&payment(1), FINAL - 199, 1);
-        let chain = chain_in_memory(chain, |method| {
+        let chain = chain_for_in_memory_node(chain, |method| {
             let secs = u64::from(method == "eth_getLogs");
             Box::pin(tokio::time::sleep(std::time::Duration::from_secs(secs)))
         });
@@ -1089,7 +1089,7 @@ mod tests {
                     )
                 });
             chain.multicall = slow != "eth_call";
-            let chain = chain_in_memory(chain, move |method| {
+            let chain = chain_for_in_memory_node(chain, move |method| {
                 let secs = u64::from(method == slow);
                 Box::pin(tokio::time::sleep(std::time::Duration::from_secs(secs)))
             });

@@ -55,7 +55,7 @@ impl Chain {
     }
 
     /// Determines whether `block` is final, usually in one call.
-    pub(crate) async fn read_block_standing(&self, block: BlockId) -> Result<Standing, ChainError> {
+    pub(crate) async fn read_block_finality(&self, block: BlockId) -> Result<Standing, ChainError> {
         if self.finality.confirmations == 1 {
             return self.read_block_finality_by_number(block).await;
         }

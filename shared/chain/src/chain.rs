@@ -171,7 +171,7 @@ impl Chain {
             payers: vec![expected.from.into_word()],
             nonces_or_payees: vec![expected.nonce, expected.to.into_word()],
         };
-        let (standing, logs) = tokio::join!(self.read_block_standing(block), self.read_block_logs(&filter, block));
+        let (standing, logs) = tokio::join!(self.read_block_finality(block), self.read_block_logs(&filter, block));
         match standing? {
             Standing::Final => {}
             Standing::NotFinal { missing } => return Ok(Evidence::Pending(Pending::NotFinal { missing })),
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     use crate::rpc::tests::http;
     use crate::scripted_chain::{
-        BALANCE, CONFIRMATIONS, NETWORK, ScriptedChain, block, chain_for_node_url, chain_in_memory, number,
+        BALANCE, CONFIRMATIONS, NETWORK, ScriptedChain, block, chain_for_in_memory_node, chain_for_node_url, number,
         oversized_reply, payment, quantity, tx_hash, word,
     };
     use alloy::primitives::B256;
@@ -413,7 +413,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_newest_block_and_the_logs_are_fetched_concurrently() {
         let both = Arc::new(Barrier::new(2));
-        let chain = chain_in_memory(paid(), move |method| {
+        let chain = chain_for_in_memory_node(paid(), move |method| {
             let both = Arc::clone(&both);
             let waits = matches!(method, "eth_call" | "eth_getLogs");
             Box::pin(async move {

@@ -179,10 +179,10 @@ fn is_temporary_key_error<E: ProvideErrorMetadata>(error: &E) -> bool {
     )
 }
 
-/// Converts an SDK error. `passes` returns whether an error of the KMS operation is temporary.
+/// Converts an SDK error. `is_temporary` returns whether an error of the KMS operation is temporary.
 ///
 /// Throttled calls have status 400 and were already retried by the SDK.
-fn kms_error<E>(error: &SdkError<E>, passes: fn(&E) -> bool) -> KmsError
+fn kms_error<E>(error: &SdkError<E>, is_temporary: fn(&E) -> bool) -> KmsError
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
 {
@@ -196,7 +196,7 @@ where
     let message = Causes(error).to_string();
     let may_pass = match error {
         SdkError::ServiceError(context) => {
-            passes(context.err())
+            is_temporary(context.err())
                 || context
                     .err()
                     .code()

@@ -120,13 +120,13 @@ impl Chain {
         &self,
         filter: &Filter,
         block_range: Value,
-        is_there: impl Fn(BlockId) -> bool,
+        is_expected_block: impl Fn(BlockId) -> bool,
     ) -> Result<FoundLogs, ChainError> {
         let answered: Vec<WireLog> = self.rpc.call(METHOD, filter.eth_get_logs_params(block_range)).await?;
         let mut logs = Vec::with_capacity(answered.len());
         for wire in answered {
             let (tx_hash, block, log) = wire.into_log();
-            if !filter.matches(&log) || !is_there(block) {
+            if !filter.matches(&log) || !is_expected_block(block) {
                 return Err(ChainError::Malformed {
                     method: METHOD,
                     what: "logs that do not match the filter",

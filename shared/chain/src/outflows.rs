@@ -251,7 +251,7 @@ const ALL: &[B256] = &[AUTHORIZATION_USED, TRANSFER];
 mod tests {
     use super::*;
     use crate::scripted_chain::{
-        FINAL, ScriptedChain, blocks_searched, chain_for_node_url, oversized_reply, payment, recorded_calls,
+        FINAL, ScriptedChain, chain_for_node_url, oversized_reply, payment, recorded_calls, searched_block_count,
     };
     use purser_testkit::{Reply, ScriptedNode};
     use serde_json::{Value, json};
@@ -328,7 +328,7 @@ mod tests {
     #[tokio::test]
     async fn rejected_outflow_searches_are_split_by_blocks_and_wallets() {
         let few_blocks = |method: &str, params: &Value| {
-            (method == "eth_getLogs" && blocks_searched(params) > 100).then(oversized_reply)
+            (method == "eth_getLogs" && searched_block_count(params) > 100).then(oversized_reply)
         };
         let node = moved().serve_except(few_blocks).await;
         assert_eq!(all(&node, &wallets(4), 1_000).await, expected());

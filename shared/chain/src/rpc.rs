@@ -145,8 +145,12 @@ impl Rpc {
         *self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set_or_clear_backoff(&self, rests: bool) {
-        let deadline = if rests { Instant::now().checked_add(REST) } else { None };
+    fn set_or_clear_backoff(&self, starts_backoff: bool) {
+        let deadline = if starts_backoff {
+            Instant::now().checked_add(REST)
+        } else {
+            None
+        };
         *self.rest.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
     }
 }

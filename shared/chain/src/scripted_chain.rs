@@ -19,7 +19,7 @@ pub(crate) fn authorization(number: u64, block: u64) -> Authorization {
 }
 
 /// Returns the number of blocks that an `eth_getLogs` call searches.
-pub(crate) fn blocks_searched(params: &Value) -> u64 {
+pub(crate) fn searched_block_count(params: &Value) -> u64 {
     match &params[0]["blockHash"] {
         Value::Null => number(&params[0]["toBlock"]) - number(&params[0]["fromBlock"]) + 1,
         _ => 1,
@@ -50,7 +50,7 @@ pub(crate) fn chain_for_node_url(url: &str) -> Chain {
 }
 
 /// Returns a chain that is read without a network. The node responds to each call after `pause`.
-pub(crate) fn chain_in_memory(
+pub(crate) fn chain_for_in_memory_node(
     chain: ScriptedChain,
     pause: impl Fn(&str) -> BoxFuture<'static, ()> + Send + Sync + 'static,
 ) -> Chain {

@@ -1484,7 +1484,7 @@ fn an_allow_decision_records_only_the_recent_payment_data_that_rules_use() {
         let Decision::Allow(grant) = given.decide() else {
             panic!("must be allowed")
         };
-        let update = grant.recent_update()?;
+        let update = grant.recent_payments_update()?;
         assert!(update.is_first, "nothing is stored yet");
         let ago = |at: Timestamp| given.at.since(at).secs();
         let call = update.call.map(|mark| mark.not_after.map(ago));
@@ -1665,12 +1665,12 @@ proptest! {
             let charges: Vec<Charge<'_>> = grant.charges().filter(|charge| charge.scope == window.scope).collect();
             prop_assert_eq!(charges.len(), 1, "each window is charged once");
             let charge = &charges[0];
-            prop_assert_eq!(charge.amount, counted.to_units(grant.amount()));
+            prop_assert_eq!(charge.amount, counted.payment_units(grant.amount()));
             let evicted: u64 = charge.evict.iter().map(|entry| entry.amount.units()).sum();
             prop_assert_eq!(charge.evicted, units(evicted));
             prop_assert!(window.total.units() - evicted + charge.amount.units() <= charge.cap.units());
             // No payment that still counts in the window is evicted.
-            let still_counts = |entry: &Entry| entry.at > window.period.cut(now);
+            let still_counts = |entry: &Entry| entry.at > window.period.newest_expired_time(now);
             prop_assert!(!charge.evict.iter().any(still_counts));
         }
     }

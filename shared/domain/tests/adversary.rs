@@ -359,7 +359,7 @@ impl Ledger {
         let recent = &self.recent[service];
         let is_new = reservation.recent.as_ref().is_none_or(|update| {
             let time = |key: RecentKey| match key {
-                RecentKey::Call(call) => recent.last_call(call),
+                RecentKey::Call(call) => recent.last_call_time(call),
                 RecentKey::Payee(_) | RecentKey::Operation(_) => None,
             };
             let mark = update.call.unwrap();
@@ -464,7 +464,7 @@ fn decide(world: &mut World, ledger: &Ledger, call: &Call, now: Timestamp) -> Op
     Some(Reservation {
         at: grant.authorized_at(),
         charges: charges.collect(),
-        recent: grant.recent_update().and_then(RecentUpdate::call_only),
+        recent: grant.recent_payments_update().and_then(RecentUpdate::keep_only_call),
         remembers: (is_checked(CheckName::Payee), is_checked(CheckName::Price)),
     })
 }

@@ -633,7 +633,7 @@ fn decide(
         let only = rule.rule.kind.service_slugs().map(|_| 0);
         let counted = paid.iter().filter(|one| one.counts(now, only, length));
         let used = counted
-            .map(|one| rule.counted.to_units(units(one.step.amount)).units())
+            .map(|one| rule.counted.payment_units(units(one.step.amount)).units())
             .sum();
         (
             rule.rule.id,
@@ -1345,9 +1345,9 @@ fn the_estimated_reads_of_a_backtest_grow_with_its_decisions() {
     };
     let most = u64::try_from(BacktestRun::MAX_CALLS).unwrap();
     for (decisions, agents, expected) in [(0, 1, 10), (8_192, 2, 920), (100_000, 1, 10_996)] {
-        assert_eq!(plain.read_units(decisions, agents), expected);
+        assert_eq!(plain.estimated_read_units(decisions, agents), expected);
         let calls = decisions.min(agents * most);
-        assert_eq!(guarded.read_units(decisions, agents), expected + calls);
+        assert_eq!(guarded.estimated_read_units(decisions, agents), expected + calls);
     }
 }
 

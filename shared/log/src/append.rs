@@ -166,7 +166,7 @@ impl GatheredChanges {
         for change in batch.facts {
             let known = self.shards.get(&batch.shard);
             let is_known = known.is_some_and(|known| *known >= change.sequence);
-            if !is_known && !state.is_stated(&batch.shard, &change.sequence) {
+            if !is_known && !state.is_processed(&batch.shard, &change.sequence) {
                 self.shards.insert(batch.shard.clone(), change.sequence.clone());
                 self.facts.push(GatheredChange {
                     shard: batch.shard.clone(),
@@ -287,7 +287,7 @@ impl Log {
         )
         .await?;
         for value in &gathered.unreadable {
-            let key = format!("{QUARANTINE_PREFIX}unreadable/{}", DocumentHash::digest(value));
+            let key = format!("{QUARANTINE_PREFIX}unreadable/{}", DocumentHash::for_document(value));
             self.quarantine_change(&key, value, "the value is not a pending change", now, stating)
                 .await?;
         }

@@ -76,7 +76,7 @@ impl ClaimedEntries {
 impl LogReader {
     /// Returns whether several runs should share the daily check, because the check has a backlog.
     pub async fn is_check_busy(&self, now: Timestamp) -> Result<bool> {
-        let (progress, _) = self.progress().await?;
+        let (progress, _) = self.read_progress().await?;
         Ok(progress.busy_until > now.micros())
     }
 
@@ -84,7 +84,7 @@ impl LogReader {
     /// unfinished.
     pub async fn claim_entries(&self, now: Timestamp) -> Result<Option<ClaimedEntries>> {
         loop {
-            let (mut progress, version) = self.progress().await?;
+            let (mut progress, version) = self.read_progress().await?;
             let Some(size) = self.size().await? else {
                 return Ok(None);
             };
@@ -163,7 +163,7 @@ impl LogReader {
     /// Records that the claimed entries before the log index `next` are compared, and ends the claim.
     pub async fn record_checked_entries(&self, claim: &ClaimedEntries, next: u64) -> Result<()> {
         loop {
-            let (mut progress, version) = self.progress().await?;
+            let (mut progress, version) = self.read_progress().await?;
             for claim in progress.claims.iter_mut().filter(|known| known.first == claim.first) {
                 claim.next = claim.next.max(next);
                 claim.claimed_until = 0;
@@ -175,7 +175,7 @@ impl LogReader {
         }
     }
 
-    async fn progress(&self) -> Result<(Progress, Option<ObjectVersion>)> {
+    async fn read_progress(&self) -> Result<(Progress, Option<ObjectVersion>)> {
         let Some(object) = self.0.get(CHECKED).await? else {
             return Ok((Progress::default(), None));
         };

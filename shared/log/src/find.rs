@@ -45,7 +45,7 @@ pub struct PaymentStatements {
 
 impl PaymentStatements {
     /// Returns the statement about the withdrawal or reversal with this `transaction_id`.
-    pub fn find_change(&self, decision: TransactionId) -> Option<&FoundStatement> {
+    pub fn find_change_statement(&self, decision: TransactionId) -> Option<&FoundStatement> {
         self.changes.iter().find(|change| {
             let payload = unverified_payload(&change.statement).unwrap_or_default();
             payload.get("transaction_id") == Some(&decision.to_string().into())
@@ -53,7 +53,7 @@ impl PaymentStatements {
     }
 
     /// Returns the names of the statements, such as `receipt`, whose payment differs from `settlement`.
-    pub fn differing_statements(
+    pub fn differing_statement_names(
         &self,
         decision: Option<&FoundStatement>,
         settlement: &Settlement,
@@ -147,7 +147,7 @@ impl LogReader {
     }
 
     /// Finds the statement of a decision that was made at `at`. Returns `None` until the log contains the statement.
-    pub async fn find_decision(&self, id: TransactionId, at: Timestamp) -> Result<Option<FoundStatement>> {
+    pub async fn find_decision_statement(&self, id: TransactionId, at: Timestamp) -> Result<Option<FoundStatement>> {
         let kind = StatementKind::Decision;
         self.find_statement(About { kind, id: id.uuid() }, at).await
     }
@@ -162,7 +162,7 @@ impl LogReader {
     /// Finds the statements about a payment after the decision, including receipts of reverted confirmations.
     pub async fn find_payment_statements(&self, settlement: &Settlement) -> Result<PaymentStatements> {
         let (id, since) = (settlement.id(), settlement.terms.authorized_at);
-        let changes = self.find_changes(id.uuid(), since).await?;
+        let changes = self.find_change_statements(id.uuid(), since).await?;
         let receipt = match settlement.settled_at() {
             Some(settled_at) => self.find_receipt(id, settled_at).await?,
             None if changes.is_empty() => None,
@@ -173,7 +173,7 @@ impl LogReader {
 
     /// Finds the statements about changes of a payment or an approval, in log order. `id` is the settlement id, or the
     /// transaction id of the decision that required the approval.
-    pub async fn find_changes(&self, id: Uuid, since: Timestamp) -> Result<Vec<FoundStatement>> {
+    pub async fn find_change_statements(&self, id: Uuid, since: Timestamp) -> Result<Vec<FoundStatement>> {
         let kind = StatementKind::Change;
         let mut changes = Vec::new();
         for index in index::find_entries(&self.0, About { kind, id }, since).await? {

@@ -130,7 +130,7 @@ pub(crate) async fn read_batches_from(
     let is_cut = listed.len() >= usize::from(MAX_LISTED_KEYS);
     let mut keys = BTreeMap::new();
     for key in listed {
-        let Some((at, [begins, ..])) = parse_key(&key) else {
+        let Some((at, [begins, ..])) = parse_index_object_key(&key) else {
             continue;
         };
         if let (Some(at), Ok(begins)) = (Timestamp::from_micros(at), u64::try_from(begins))
@@ -169,12 +169,12 @@ pub(crate) async fn read_batches_from(
 /// Returns the time of the earliest decision in the first batch; `None` without a batch.
 pub(crate) async fn first_decision_time(objects: &ObjectStore) -> Result<Option<Timestamp>> {
     let first = objects.list(PREFIX, None, 1).await?.pop();
-    let key = first.as_deref().and_then(parse_key);
+    let key = first.as_deref().and_then(parse_index_object_key);
     Ok(key.and_then(|(_, [_, least, _])| Timestamp::from_micros(least)))
 }
 
 /// Parses the commit time, the first log index and the time range from the key of an index object.
-fn parse_key(key: &str) -> Option<(i64, [i64; 3])> {
+fn parse_index_object_key(key: &str) -> Option<(i64, [i64; 3])> {
     let mut parts = key.strip_prefix(PREFIX)?.split('-');
     let mut number = || parts.next()?.parse::<i64>().ok();
     Some((number()?, [number()?, number()?, number()?]))
@@ -222,7 +222,7 @@ pub(crate) async fn find_entries(objects: &ObjectStore, subject: About, since: T
 }
 
 async fn find_entries_in_object(objects: &ObjectStore, subject: About, key: &str) -> Result<Vec<u64>> {
-    let Some((_, [first, least, max])) = parse_key(key) else {
+    let Some((_, [first, least, max])) = parse_index_object_key(key) else {
         return Ok(Vec::new());
     };
     if !(least..=max).contains(&uuid_micros(subject.id)) {

@@ -103,7 +103,7 @@ impl State {
         self.batch.as_ref()
     }
 
-    pub(crate) fn is_stated(&self, shard: &str, sequence: &str) -> bool {
+    pub(crate) fn is_processed(&self, shard: &str, sequence: &str) -> bool {
         self.shards
             .get(shard)
             .is_some_and(|known| known.sequence.as_str() >= sequence || known.ahead.contains(sequence))

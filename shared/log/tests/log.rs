@@ -192,10 +192,10 @@ async fn check(objects: &ObjectStore, older: &TreeHead) {
         let time = at(u64::from(n));
         let found = match n % 5 {
             0 => reader.find_receipt(settlement(n - 1), time).await,
-            4 => reader.find_decision(transaction(n), time).await,
+            4 => reader.find_decision_statement(transaction(n), time).await,
             _ => {
                 reader
-                    .find_decision(TransactionId::from_uuid(settlement(n).uuid()), time)
+                    .find_decision_statement(TransactionId::from_uuid(settlement(n).uuid()), time)
                     .await
             }
         };
@@ -205,7 +205,7 @@ async fn check(objects: &ObjectStore, older: &TreeHead) {
     }
     let pending = fs::read_dir(folder_of(objects).join("pending/shardId-1")).unwrap();
     assert_eq!(pending.count(), 0, "what is stated is not pending");
-    let none = reader.find_decision(transaction(40), at(0)).await.unwrap();
+    let none = reader.find_decision_statement(transaction(40), at(0)).await.unwrap();
     assert_eq!(none, None);
 }
 
@@ -651,7 +651,8 @@ async fn the_log_archive_and_check_work_without_a_readable_index_object() {
         assert_eq!(u64::try_from(read.statements.len()).unwrap(), FACTS + 1);
         reader.record_checked_entries(&claim, claim.end()).await.unwrap();
         assert_eq!(reader.claim_entries(at(90_000)).await.unwrap(), None);
-        let decision = |n: u8| reader.find_decision(TransactionId::from_uuid(settlement(n).uuid()), at(u64::from(n)));
+        let decision =
+            |n: u8| reader.find_decision_statement(TransactionId::from_uuid(settlement(n).uuid()), at(u64::from(n)));
         assert!(decision(61).await.unwrap().is_some());
         // The unreadable index object may contain the decision.
         assert_eq!(decision(1).await.is_err(), !is_missing);
@@ -795,7 +796,10 @@ async fn a_changed_log_entry_has_no_proof_and_stops_the_log() {
     *bytes.last_mut().unwrap() ^= 1;
     objects.put(&bundle, &bytes).await.unwrap();
     let reader = LogReader::new(objects.clone());
-    reader.find_decision(transaction(19), at(19)).await.unwrap_err();
+    reader
+        .find_decision_statement(transaction(19), at(19))
+        .await
+        .unwrap_err();
     let more = PendingBatch {
         shard: "shardId-3".to_owned(),
         facts: batches()[1].facts.clone(),
@@ -1013,7 +1017,7 @@ async fn a_busy_stream_shard_does_not_delay_the_log_entries_of_other_shards() {
         .unwrap();
     assert!(written.has_more);
     let found = LogReader::new(objects)
-        .find_decision(transaction(9), at(9))
+        .find_decision_statement(transaction(9), at(9))
         .await
         .unwrap();
     assert!(found.is_some());

@@ -80,7 +80,7 @@ fn describe_view(name: Option<Ident>, mut item: ItemStruct) -> Tokens {
     let omits_none = take_attribute(&mut item.attrs, "omit_none");
     item.fields
         .iter_mut()
-        .for_each(|field| complete_field(field, omits_none));
+        .for_each(|field| add_field_attributes(field, omits_none));
     let own_name = item.ident.to_string();
     let name = name.unwrap_or_else(|| format_ident!("{}", own_name.strip_suffix("View").unwrap_or(&own_name)));
     let constructor = list_constructor(&item);
@@ -153,7 +153,7 @@ fn take_attribute(attributes: &mut Vec<Attribute>, name: &str) -> bool {
     attributes.len() < count
 }
 
-fn complete_field(field: &mut Field, omits_all: bool) {
+fn add_field_attributes(field: &mut Field, omits_all: bool) {
     let is_nullable =
         type_argument(&field.ty, "Option").is_some() && !has_argument(&field.attrs, "skip_serializing_if");
     if take_attribute(&mut field.attrs, "omit_none") || omits_all && is_nullable {

@@ -44,7 +44,7 @@ pub use codec::key::hold::PARTITIONS;
 pub use codec::ledger::{Ledger, UpdateResult};
 pub use notices::pending::Waiting;
 pub use notices::settings::{NewNotificationUrl, USER_SHARDS};
-pub use page::{Filter, MAX_ROWS_PER_READ, Page, PageRequest, READS, read_page, read_page_with_row_count};
+pub use page::{Filter, MAX_ROWS_PER_READ, Page, PageRequest, READS, read_page, read_page_with_batch_size};
 pub use payments::decision::{LogPage, LogRange, PastPayments};
 pub use payments::decision_inputs::{DecisionInputs, DecisionKeys, Reader, ServiceState};
 pub use payments::escalate::EscalateResult;

@@ -60,11 +60,11 @@ pub async fn read_page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     cursor: impl Fn(&T) -> P,
     read: impl Fn(Option<P>, u32) -> R,
 ) -> Result<Page<T, P>> {
-    read_page_with_row_count(page_request, (reads, MAX_ROWS_PER_READ), filter, cursor, read).await
+    read_page_with_batch_size(page_request, (reads, MAX_ROWS_PER_READ), filter, cursor, read).await
 }
 
 /// Reads a page like [`read_page`], but `rows` rows per call if the list is filtered.
-pub async fn read_page_with_row_count<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
+pub async fn read_page_with_batch_size<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     page_request: PageRequest<P>,
     (reads, rows): (u32, u32),
     filter: Option<impl Fn(&T) -> Filter>,

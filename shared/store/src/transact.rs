@@ -178,7 +178,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         backoff: &mut Backoff,
     ) -> Result<TransactionOutcome<Role>> {
         loop {
-            if let Some(known) = self.send_while_fresh(db, backoff).await? {
+            if let Some(known) = self.send_until_outcome_or_fresh_read(db, backoff).await? {
                 return Ok(known);
             }
         }
@@ -186,7 +186,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
 
     /// Sends the transaction like [`Self::send_until_outcome`], but returns `None` as soon as
     /// [`Backoff::needs_fresh_read`] requires that the caller reads the rows again.
-    pub(crate) async fn send_while_fresh(
+    pub(crate) async fn send_until_outcome_or_fresh_read(
         &self,
         db: &Client,
         backoff: &mut Backoff,

@@ -133,7 +133,10 @@ async fn statements_verify_and_can_be_recomputed_offline() {
             "result": payload["result"],
             "reason": payload["reason"],
         });
-        assert_eq!(payload["decision_hash"], DocumentHash::digest(&hashed).to_string());
+        assert_eq!(
+            payload["decision_hash"],
+            DocumentHash::for_document(&hashed).to_string()
+        );
         assert_eq!(payload["decision_hash"], decision["decision_hash"]);
         for (document, hash) in [
             ("agent", "agent_hash"),
@@ -143,7 +146,7 @@ async fn statements_verify_and_can_be_recomputed_offline() {
             let document = &told["inputs"][document];
             assert_eq!(
                 payload["inputs"][hash],
-                DocumentHash::digest(document).to_string(),
+                DocumentHash::for_document(document).to_string(),
                 "{document}"
             );
         }
@@ -296,7 +299,7 @@ async fn statements_use_current_records_if_no_version_is_stored() {
     let inputs = &payload(&verified(&told["statement"], &home.trust().await))["inputs"];
     assert_eq!(inputs["policy_version"], 1);
     let policy = &told["inputs"]["policy"];
-    assert_eq!(inputs["policy_hash"], DocumentHash::digest(policy).to_string());
+    assert_eq!(inputs["policy_hash"], DocumentHash::for_document(policy).to_string());
 }
 
 /// The paths are those of c2sp.org/tlog-tiles.

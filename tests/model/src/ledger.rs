@@ -554,7 +554,7 @@ pub const IMPLEMENTATIONS: [(&str, &str, &str); 25] = [
     ("EditPolicy", "shared/store/src/people/policy.rs", "policy_transaction"),
     ("Freeze", "shared/store/src/people/freezes.rs", "change_freeze"),
     ("Claim", "shared/store/src/payments/settle.rs", "put_claim"),
-    ("Confirm", "shared/store/src/payments/settle.rs", "confirm_held_spend"),
+    ("Confirm", "shared/store/src/payments/settle.rs", "confirm_hold"),
     (
         "ConfirmClaimed",
         "shared/store/src/payments/settle.rs",
@@ -571,7 +571,11 @@ pub const IMPLEMENTATIONS: [(&str, &str, &str); 25] = [
         "shared/store/src/payments/revert_confirmation.rs",
         "revert_confirmation",
     ),
-    ("Move", "shared/store/src/payments/settle.rs", "move_confirmation"),
+    (
+        "Move",
+        "shared/store/src/payments/settle.rs",
+        "update_confirmation_block",
+    ),
     ("RemoveClaim", "shared/store/src/payments/settle.rs", "try_remove_claim"),
     (
         "PutPayouts",
@@ -579,10 +583,18 @@ pub const IMPLEMENTATIONS: [(&str, &str, &str); 25] = [
         "put_withdrawal_record",
     ),
     ("PayOut", "shared/store/src/payments/payout.rs", "reserve_withdrawal"),
-    ("Offer", "shared/store/src/people/handover.rs", "store_agent_offer"),
-    ("TakeBack", "shared/store/src/people/handover.rs", "remove_offer"),
+    ("Offer", "shared/store/src/people/handover.rs", "store_ownership_offer"),
+    (
+        "TakeBack",
+        "shared/store/src/people/handover.rs",
+        "remove_ownership_offer",
+    ),
     ("HandOver", "shared/store/src/people/handover.rs", "transfer_agent"),
-    ("MoveApproval", "shared/store/src/people/handover.rs", "move_approval"),
+    (
+        "MoveApproval",
+        "shared/store/src/people/handover.rs",
+        "move_approval_to_owner",
+    ),
 ];
 
 /// The result of a write.

@@ -427,7 +427,7 @@ impl Real {
                 let of = self.settlement(settlement, Some(confirmed), Some(counted_at)).await;
                 let transfer = self.transfer(&of, tx, log, block);
                 if let SettlementState::Confirmed { .. } = of.state {
-                    ledger.move_confirmation(&of, &transfer).await.unwrap();
+                    ledger.update_confirmation_block(&of, &transfer).await.unwrap();
                 } else {
                     let claim = if beside { Claim::Transfer } else { Claim::Transaction };
                     ledger.confirm_settlement(&of, &transfer, claim, at(now)).await.unwrap();
@@ -512,9 +512,15 @@ impl Real {
                 }
             }
             Write::Offer { to, at: tick, ends } => {
-                ledger.store_agent_offer(&offer(to, tick, ends), &audit).await.unwrap();
+                ledger
+                    .store_ownership_offer(&offer(to, tick, ends), &audit)
+                    .await
+                    .unwrap();
             }
-            Write::TakeBack => ledger.remove_offer(sample::agent_id(1), &audit).await.unwrap(),
+            Write::TakeBack => ledger
+                .remove_ownership_offer(sample::agent_id(1), &audit)
+                .await
+                .unwrap(),
             Write::HandOver { old, to, at: tick } => {
                 let agent = self.agents[&old.version].clone();
                 let handed = ledger
@@ -539,7 +545,7 @@ impl Real {
                     .unwrap();
                 approval.owner = person(old).to_string();
                 ledger
-                    .move_approval(&approval, person(new).as_str(), at(0))
+                    .move_approval_to_owner(&approval, person(new).as_str(), at(0))
                     .await
                     .unwrap();
             }
@@ -718,7 +724,7 @@ impl Real {
         });
         let offer = self
             .ledger
-            .read_agent_offer(agent.id)
+            .read_ownership_offer(agent.id)
             .await
             .unwrap()
             .map(|offer| Offer {

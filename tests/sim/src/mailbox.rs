@@ -8,7 +8,7 @@ use crate::plan::Fault;
 use crate::tables::{Key, WEBHOOKS};
 use purser_domain::{
     Event, EventKind, MailAddress, Notification, NotificationNames, NotificationSettings, Timestamp, UserId,
-    closed_request_key, pending_event_key,
+    closed_approval_request_key, pending_event_key,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -276,7 +276,9 @@ impl Mailroom {
     pub(crate) fn closes(&self, person: &UserId, key: &str) -> bool {
         let is_theirs = |event: &Event| event.owner() == Some(person);
         let mut passed = self.passed.iter();
-        passed.any(|passed| is_theirs(&passed.event) && closed_request_key(&passed.event).as_deref() == Some(key))
+        passed.any(|passed| {
+            is_theirs(&passed.event) && closed_approval_request_key(&passed.event).as_deref() == Some(key)
+        })
     }
 }
 

@@ -343,7 +343,7 @@ pub(crate) async fn offer(ledger: &Ledger, agent: u8, to: u8, now: Timestamp) ->
         ends_at: now.after(OwnershipOffer::VALIDITY),
     };
     ledger
-        .store_agent_offer(&offer, &purser_testkit::sample::audit())
+        .store_ownership_offer(&offer, &purser_testkit::sample::audit())
         .await?;
     Ok("offered")
 }
@@ -351,7 +351,7 @@ pub(crate) async fn offer(ledger: &Ledger, agent: u8, to: u8, now: Timestamp) ->
 /// Accepts the offer of an agent.
 pub(crate) async fn accept(run: &Run, ledger: &Ledger, agent: u8, now: Timestamp) -> Done {
     let id = agent_id(agent);
-    let Some(offer) = ledger.read_agent_offer(id).await? else {
+    let Some(offer) = ledger.read_ownership_offer(id).await? else {
         return Ok("no offer");
     };
     let read = ledger.read_agent_by_id(id).await?.expect("an agent");

@@ -122,8 +122,8 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
             continue;
         }
         let at = earliest_decision_time(now, windows(service_state));
-        let frozen = inputs.frozen_by_operators(&agent)?;
-        let given = inputs.approval.as_ref().map(Approval::waiver);
+        let frozen = inputs.find_operator_freeze(&agent)?;
+        let given = inputs.approval.as_ref().map(Approval::as_evaluation_input);
         match decide(&agent, service_state, given, &purchase, at, (eviction, frozen)) {
             Decision::NeedsTarget => return Ok(Answer::Blocked),
             Decision::Allow(grant) => {
@@ -190,8 +190,8 @@ pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant
     let purchase = Box::leak(Box::new(request.purchase()));
     let service_state = inputs.service_state.as_ref().unwrap();
     let at = earliest_decision_time(now, windows(service_state));
-    let frozen = inputs.frozen_by_operators(agent).unwrap();
-    let given = inputs.approval.as_ref().map(Approval::waiver);
+    let frozen = inputs.find_operator_freeze(agent).unwrap();
+    let given = inputs.approval.as_ref().map(Approval::as_evaluation_input);
     match decide(agent, service_state, given, purchase, at, (Eviction::Eager, frozen)) {
         Decision::Allow(grant) => {
             let terms = terms(agent, &grant, request, key);

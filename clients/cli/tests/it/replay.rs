@@ -90,7 +90,7 @@ async fn offline_replay_detects_a_wrong_decision() {
             .iter()
             .map(|name| ((*name).to_owned(), payload[name].clone()))
             .collect();
-        payload["decision_hash"] = purser_domain::DocumentHash::digest(&hashed).to_string().into();
+        payload["decision_hash"] = purser_domain::DocumentHash::for_document(&hashed).to_string().into();
         payload
     };
     let (file, trust) = evidence(&with_hash(genuine.clone()), &block["inputs"]);

@@ -72,7 +72,7 @@ fn answers_of(result: &str, url: &str) -> (Value, Value, Value) {
         "settlement_id": settlement_id, "transaction_id": TRANSACTION, "approval_id": null, "facts": facts,
         "reason": "x402_authorized", "result": result,
     });
-    let hash = purser_domain::DocumentHash::digest(&hashed).to_string();
+    let hash = purser_domain::DocumentHash::for_document(&hashed).to_string();
     let mut decision = json!({"decision_hash": hash, "inputs": null});
     decision
         .as_object_mut()

@@ -9,7 +9,7 @@ use purser_api::{Precondition, Reply};
 use purser_domain::{Agent, AgentStatus};
 
 pub(crate) async fn submit_agent_name(request: AgentForm) -> Reply {
-    let mut form = request.parse_form(FormName::Rename);
+    let mut form = request.parse_posted_form(FormName::Rename);
     let Some((name, if_match)) = form.parse_agent_name().zip(form.parse_version()) else {
         return request.show_form_again(form).await;
     };
@@ -26,7 +26,7 @@ pub(crate) async fn submit_agent_name(request: AgentForm) -> Reply {
 
 /// Replaces all of the agent's labels by the labels in the form, one per line.
 pub(crate) async fn submit_agent_labels(request: AgentForm) -> Reply {
-    let mut form = request.parse_form(FormName::Labels);
+    let mut form = request.parse_posted_form(FormName::Labels);
     let Some((labels, if_match)) = form.parse_labels().zip(form.parse_version()) else {
         return request.show_form_again(form).await;
     };
@@ -45,7 +45,7 @@ pub(crate) async fn submit_agent_labels(request: AgentForm) -> Reply {
 
 /// Sets the maximum cap that the agent may request, as a multiple of the current cap.
 pub(crate) async fn submit_max_increase_factor(form: AgentForm) -> Reply {
-    let mut fields = form.parse_form(FormName::RaiseFactor);
+    let mut fields = form.parse_posted_form(FormName::RaiseFactor);
     let factor = fields.parse_number("factor", "Times", 0, Agent::MAX_INCREASE_FACTOR);
     let Some((factor, if_match)) = factor.zip(fields.parse_version()) else {
         return form.show_form_again(fields).await;

@@ -176,7 +176,7 @@ impl People {
             // Freezing and archiving take no slot for long operations, because all slots may be taken.
             outcomes.await?
         } else {
-            self.run_as_long_operation(user.id.as_str(), outcomes).await?
+            self.run_in_long_operation_slot(user.id.as_str(), outcomes).await?
         };
         Ok(BulkResult { outcomes, next })
     }

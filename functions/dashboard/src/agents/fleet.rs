@@ -189,7 +189,7 @@ pub(crate) async fn show_fleet_page(people: PeopleState, session: PageSession, u
     let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
     let mut query = Query::without_blanks(&uri);
     let (view, report) = (FleetView::from_query(&mut query), BulkReport::from_query(&mut query));
-    let layout = layout.with_problem(filter_error_message(query));
+    let layout = layout.with_error_message(filter_error_message(query));
     let fleet = if layout.problem.is_none() {
         Some(Fleet::load(&people, &session.person, view.clone()).await?)
     } else {

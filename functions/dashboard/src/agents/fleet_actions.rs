@@ -48,7 +48,7 @@ pub(crate) fn is_freeze_or_archive_form(body: &[u8]) -> bool {
 /// and the agent's id as the value.
 pub(crate) async fn submit_bulk_act(people: PeopleState, uri: Uri, verified_form: VerifiedForm) -> Reply {
     let view = FleetView::from_query(&mut Query::without_blanks(&uri));
-    let mut form = verified_form.parse_form(FormName::BulkLabel);
+    let mut form = verified_form.parse_posted_form(FormName::BulkLabel);
     let row = ["freeze", "unfreeze", "restore"].into_iter();
     let row = row
         .map(|action| (action, form.field_text(action).to_owned()))
@@ -75,7 +75,7 @@ pub(crate) async fn submit_bulk_act(people: PeopleState, uri: Uri, verified_form
         None
     };
     if message.is_some() {
-        let layout = layout.with_problem(message);
+        let layout = layout.with_error_message(message);
         let fleet = Fleet::load(&people, &verified_form.session.person, view.clone()).await?;
         return Ok(fleet::fleet_page_response(&layout, &view, Some(&fleet), None));
     }
@@ -218,7 +218,7 @@ pub(crate) async fn show_freeze_all_page(people: PeopleState, session: PageSessi
             .map(FleetView::for_label)
             .unwrap_or_default(),
     };
-    let layout = Layout::new(&session, people.now()).with_problem(filter_error_message(query));
+    let layout = Layout::new(&session, people.now()).with_error_message(filter_error_message(query));
     if layout.problem.is_some() {
         let page = freeze_all_page(&layout, &view, &invalid_filter_text());
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
@@ -313,7 +313,7 @@ pub(crate) async fn freeze_all_agents(people: PeopleState, uri: Uri, form: Verif
         .saturating_add(1);
     // An invalid filter must be rejected, because it would otherwise freeze all agents.
     if let Some(message) = filter_error_message(query) {
-        let layout = Layout::new(&form.session, people.now()).with_problem(Some(message));
+        let layout = Layout::new(&form.session, people.now()).with_error_message(Some(message));
         let page = freeze_all_page(&layout, &view, &invalid_filter_text());
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     }

@@ -73,8 +73,8 @@ impl AgentForm {
         require_id(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
-    pub(crate) fn parse_form(&self, name: FormName) -> Form {
-        self.posted.parse_form(name)
+    pub(crate) fn parse_posted_form(&self, name: FormName) -> Form {
+        self.posted.parse_posted_form(name)
     }
 
     /// Returns the agent with the reason for the update. An invalid reason is a validation error of the form.
@@ -189,7 +189,7 @@ impl AgentForm {
     }
 
     async fn render_agent_page(&self, status: StatusCode, form: Form, message: Option<String>) -> Reply {
-        let layout = self.page_layout().with_problem(message).with_form(form);
+        let layout = self.page_layout().with_error_message(message).with_form(form);
         let (user, agent) = (&self.posted.session.person, self.owned.agent().id);
         let owned = self.people.read_own_agent(user, agent).await?;
         let page = page::agent_page_response(&self.people, &layout, &owned, None).await?;

@@ -54,7 +54,7 @@ impl AgentFilter {
     }
 
     /// Returns whether the filter may leave out many agents.
-    fn is_selective(&self) -> bool {
+    fn has_conditions(&self) -> bool {
         *self != Self::default()
     }
 }
@@ -88,7 +88,7 @@ impl People {
 
     async fn read_agent_page(
         &self,
-        person: &Caller,
+        user: &Caller,
         filter: &AgentFilter,
         order: AgentOrder,
         from: Option<AgentCursor>,
@@ -98,17 +98,17 @@ impl People {
         let more = MAX_READ.saturating_add(1);
         let mut places = self
             .ledger
-            .read_agent_positions(person.id.as_str(), order, from, more)
+            .read_agent_positions(user.id.as_str(), order, from, more)
             .await?;
         let is_more = u32::try_from(places.len()).is_ok_and(|count| count > MAX_READ);
         let rest = if is_more { places.pop() } else { None };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         // Without a filter, nearly every agent matches, so the first read needs only `limit` records.
-        let at_once = if filter.is_selective() { places.len() } else { limit };
+        let at_once = if filter.has_conditions() { places.len() } else { limit };
         let (mut items, mut seen) = (Vec::new(), 0_usize);
         for batch in places.chunks(at_once.max(1)) {
             let read = self
-                .read_own_agents(person, batch.iter().map(|place| place.id).collect())
+                .read_own_agents(user, batch.iter().map(|place| place.id).collect())
                 .await?;
             for place in batch {
                 let owned = read.iter().find(|owned| owned.agent().id == place.id);

@@ -80,7 +80,7 @@ pub(crate) async fn redirect_to_overview() -> Response {
 const BY_TEMPLATE: &str = "template";
 
 pub(crate) async fn submit_new_agent(people: PeopleState, caller: CallerIds, verified_form: VerifiedForm) -> Reply {
-    let mut form = verified_form.parse_form(FormName::NewAgent);
+    let mut form = verified_form.parse_posted_form(FormName::NewAgent);
     let limits = if form.field_text("limits") == BY_TEMPLATE {
         let default = people.read_default_template(&verified_form.session.person).await?;
         if default.is_none() {
@@ -104,7 +104,7 @@ pub(crate) async fn submit_new_agent(people: PeopleState, caller: CallerIds, ver
     ))
 }
 
-pub(crate) async fn submit_handover_acceptance(
+pub(crate) async fn submit_ownership_offer_acceptance(
     people: PeopleState,
     Path(agent): Path<String>,
     form: VerifiedForm,
@@ -201,7 +201,7 @@ pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup 
         NavItem::Overview,
         &html! {
             h1 { "Overview" }
-            @if !overview.offers.is_empty() { (handover_offers(layout, &overview.offers)) }
+            @if !overview.offers.is_empty() { (ownership_offers_section(layout, &overview.offers)) }
             @if none { (first_agent_section(layout)) } @else {
                 (journal::page::incomplete_data_warning(overview.complete_until))
                 (usage::section::spending_section(overview.spending.as_ref(), &overview.agents, overview.catalog))
@@ -235,7 +235,7 @@ pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup 
     )
 }
 
-fn handover_offers(layout: &Layout, offers: &[(OwnershipOffer, Agent)]) -> Markup {
+fn ownership_offers_section(layout: &Layout, offers: &[(OwnershipOffer, Agent)]) -> Markup {
     html! {
         section aria-labelledby="offers-title" {
             h2 id="offers-title" { "Offered to you" }

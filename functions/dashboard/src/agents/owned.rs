@@ -135,27 +135,27 @@ impl People {
         let mut backoff = Backoff::new();
         loop {
             if_match.check_version(agent.version)?;
-            let mut changed = change(agent.clone())?;
-            if changed == agent {
-                if may_need_window_fence(&agent) {
+            let mut updated_agent = change(agent.clone())?;
+            if updated_agent == agent {
+                if may_deny_previously_allowed_payments(&agent) {
                     self.ledger.fence_windows(&agent).await?;
                 }
                 return Ok(OwnedAgent { agent, caller });
             }
             let now = self.now();
-            require_valid_exceptions(&changed, &agent, now)?;
+            require_valid_exceptions(&updated_agent, &agent, now)?;
             // Budgets of ended grants are left out, because removing such a budget widens no limit.
-            if changed.widens(&agent.clone().without_budgets_of_ended_grants(now)) {
+            if updated_agent.widens(&agent.clone().without_budgets_of_ended_grants(now)) {
                 self.limits.require_recent_sign_in(caller.signed_in_at, now)?;
             }
             // Remove budgets of ended grants, except new budgets, which the response must still show.
-            let kept = changed.clone().without_budgets_of_ended_grants(now).rules;
-            changed
+            let kept = updated_agent.clone().without_budgets_of_ended_grants(now).rules;
+            updated_agent
                 .rules
                 .retain(|rule| kept.contains(rule) || !agent.rules.contains(rule));
             let next = Agent {
                 version: agent.version.saturating_add(1),
-                ..changed
+                ..updated_agent
             };
             let [before, after] = [&agent, &next].map(|agent| Some(agent.audit_log_fields()));
             let mut audit_changes = AuditChanges::between(before, after);
@@ -195,10 +195,10 @@ impl People {
     }
 }
 
-/// Rejects invalid `approval_exception` rules that `changed` adds to `agent`. Updates, previews and shadow
+/// Rejects invalid `approval_exception` rules that `updated_agent` adds to `agent`. Updates, previews and shadow
 /// policies make this check.
-pub(crate) fn require_valid_exceptions(changed: &Agent, agent: &Agent, now: Timestamp) -> Result<()> {
-    let errors = changed.added_exception_errors(agent, now);
+pub(crate) fn require_valid_exceptions(updated_agent: &Agent, agent: &Agent, now: Timestamp) -> Result<()> {
+    let errors = updated_agent.added_exception_errors(agent, now);
     if errors.is_empty() {
         Ok(())
     } else {
@@ -207,6 +207,6 @@ pub(crate) fn require_valid_exceptions(changed: &Agent, agent: &Agent, now: Time
 }
 
 /// Returns whether this version of the agent may deny payments that an earlier version allowed.
-fn may_need_window_fence(agent: &Agent) -> bool {
+fn may_deny_previously_allowed_payments(agent: &Agent) -> bool {
     agent.status == AgentStatus::Frozen || !agent.rules.is_empty() || agent.keys.iter().any(|key| key.ends_at.is_some())
 }

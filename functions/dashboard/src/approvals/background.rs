@@ -31,7 +31,7 @@ pub(crate) struct PayeeHistory {
 }
 
 impl People {
-    pub(crate) async fn read_balance_and_history(&self, owned_approval: &OwnApproval) -> Result<Background> {
+    pub(crate) async fn read_approval_background(&self, owned_approval: &OwnApproval) -> Result<Background> {
         let (agent, transfers) = (owned_approval.agent().id, owned_approval.agent().transfer_count());
         let (balance, mut latest, payee) = tokio::try_join!(
             async { Ok(self.read_wallet_balance(owned_approval.owned_agent()).await) },

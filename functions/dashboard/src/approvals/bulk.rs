@@ -116,7 +116,7 @@ pub(crate) async fn submit_bulk_decision(people: PeopleState, form: VerifiedForm
         return Ok(nothing_selected_response());
     };
     let (session, mut layout) = (&form.session, Layout::new(&form.session, people.now()));
-    let mut typed = form.parse_form(FormName::ApprovalSelection);
+    let mut typed = form.parse_posted_form(FormName::ApprovalSelection);
     let Ok(note) = typed.parse_note() else {
         layout.typed = Some(typed);
         let page = render_bulk_approval_summary(&people, session, &layout, &selection).await?;
@@ -143,7 +143,7 @@ pub(crate) async fn submit_bulk_decision(people: PeopleState, form: VerifiedForm
         now: people.now(),
         ..layout
     };
-    Ok(outcome_page(&layout, &results).into_response())
+    Ok(bulk_outcome_page(&layout, &results).into_response())
 }
 
 fn bulk_summary_page(
@@ -313,7 +313,7 @@ struct Results<'a> {
     catalog: &'a Catalog,
 }
 
-fn outcome_page(layout: &Layout, results: &Results<'_>) -> Markup {
+fn bulk_outcome_page(layout: &Layout, results: &Results<'_>) -> Markup {
     let is_done = |(_, outcome): &&(ApprovalId, Outcome)| matches!(outcome, Outcome::Decided(_));
     let done = results.outcomes.iter().filter(is_done).count();
     let all = results.outcomes.len();

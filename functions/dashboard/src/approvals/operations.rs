@@ -10,7 +10,7 @@ use purser_domain::{
     Timestamp, ValidationError, WindowPeriod, WindowScope, is_displayable,
 };
 use purser_store::{ApprovalCursor, ApprovalDecision, ApprovalList, AuditEntry, ResolveResult};
-use purser_store::{Filter, MAX_ROWS_PER_READ, Page, PageRequest, read_page_with_row_count};
+use purser_store::{Filter, MAX_ROWS_PER_READ, Page, PageRequest, read_page_with_batch_size};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -209,7 +209,7 @@ impl People {
         // A filtered page may read four times as many approvals as it contains.
         let reads = (4, page_request.limit.saturating_add(1).min(MAX_ROWS_PER_READ));
         let page =
-            read_page_with_row_count(page_request, reads, filtered.then_some(keep), ApprovalCursor::new, read).await?;
+            read_page_with_batch_size(page_request, reads, filtered.then_some(keep), ApprovalCursor::new, read).await?;
         Ok(Page {
             items: self.load_contexts(user, page.items).await?,
             next: page.next,
@@ -238,7 +238,7 @@ impl People {
             };
             let rows = max_rows.saturating_add(1);
             let keep = |approval: &Approval| Filter::keep_if(is_pending(approval));
-            return read_page_with_row_count(page_request, (2, rows), Some(keep), ApprovalCursor::new, read).await;
+            return read_page_with_batch_size(page_request, (2, rows), Some(keep), ApprovalCursor::new, read).await;
         };
         // One row per agent has the ids of the approvals that may be pending.
         let waiting = self.ledger.read_agents_with_approvals(vec![agent]).await?;
@@ -318,19 +318,21 @@ impl People {
     /// Reads the current caps of each service for which an agent requests a temporary limit increase.
     pub(crate) async fn read_caps_for_limit_increases(
         &self,
-        person: &Caller,
+        user: &Caller,
         approvals: impl IntoIterator<Item = &Approval>,
     ) -> Result<BTreeMap<(AgentId, ServiceId), Caps>> {
         let requests = approvals.into_iter().filter(|approval| approval.raise.is_some());
-        let places = requests.map(|request| (request.agent, request.service)).collect();
-        self.read_enabled_service_caps(person.id.as_str(), places).await
+        let pairs = requests.map(|request| (request.agent, request.service)).collect();
+        self.read_enabled_service_caps(user.id.as_str(), pairs).await
     }
 
     /// Completes ownership transfers that were interrupted before they moved the approvals to the new owner.
     async fn move_approvals_to_owners(&self, approvals: &[Approval], agents: &[Agent]) -> Result<()> {
         for approval in approvals {
             if let Some(agent) = agents.iter().find(|agent| agent.id == approval.agent) {
-                self.ledger.move_approval(approval, &agent.owner, self.now()).await?;
+                self.ledger
+                    .move_approval_to_owner(approval, &agent.owner, self.now())
+                    .await?;
             }
         }
         Ok(())
@@ -345,7 +347,7 @@ impl People {
             .and_then(|approval| approval.for_current_owner(current, now))
             .ok_or(ErrorKind::NotFound)?;
         // After an ownership transfer, the pending approval is moved to the new owner.
-        self.ledger.move_approval(&approval, current, now).await?;
+        self.ledger.move_approval_to_owner(&approval, current, now).await?;
         approval.owner = current.to_owned();
         Ok(OwnApproval { owned, approval })
     }
@@ -405,7 +407,7 @@ impl People {
             Ok(outcomes)
         });
         match decision {
-            ApprovalDecision::Approve => self.run_as_long_operation(user.id.as_str(), decide).await,
+            ApprovalDecision::Approve => self.run_in_long_operation_slot(user.id.as_str(), decide).await,
             ApprovalDecision::Reject => decide.await,
         }
     }
@@ -628,9 +630,9 @@ impl People {
     async fn read_enabled_service_caps(
         &self,
         owner: &str,
-        places: BTreeSet<(AgentId, ServiceId)>,
+        pairs: BTreeSet<(AgentId, ServiceId)>,
     ) -> Result<BTreeMap<(AgentId, ServiceId), Caps>> {
-        let records = run_concurrently(places, |(agent, service)| {
+        let records = run_concurrently(pairs, |(agent, service)| {
             let ledger = self.ledger.clone();
             async move { Ok((agent, ledger.find_enabled_service(agent, service).await?)) }
         });

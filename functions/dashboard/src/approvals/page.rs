@@ -37,7 +37,8 @@ pub(crate) async fn show_approvals_page(people: PeopleState, session: PageSessio
     let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
     let Some(view) = View::from_uri(&uri) else {
         let error = Some("The filters in this address are invalid, so everything is shown.".to_owned());
-        let page = approvals_page_response(&people, &session, layout.with_problem(error), View::default()).await?;
+        let page =
+            approvals_page_response(&people, &session, layout.with_error_message(error), View::default()).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
     let name = Query::without_blanks(&uri).parse_text("agent");
@@ -84,7 +85,7 @@ async fn submit_decision(uri: &Uri, form: AgentForm, decision: ApprovalDecision)
     let view = View::from_uri(uri).unwrap_or_default();
     let approval = form.parse_path_parameter("approval", ApprovalId::parse)?;
     let (mut fields, mut layout) = (
-        form.parse_form(FormName::ApprovalDecision(approval)),
+        form.parse_posted_form(FormName::ApprovalDecision(approval)),
         form.page_layout(),
     );
     let (people, session) = (&form.people, &form.posted.session);

@@ -39,8 +39,8 @@ pub(crate) async fn poll_approval(
     let id = ApprovalId::parse(&id);
     let mut query = Query::from_uri(&uri);
     let wait = query.parse_integer("wait_seconds", 0, MAX_WAIT_SECS);
-    let is_person = session.has_jwt_form();
-    let approval = if is_person {
+    let is_user = session.has_jwt_form();
+    let approval = if is_user {
         find_users_approval(&people, session, id).await?
     } else {
         find_agents_approval(&people, caller, id).await?
@@ -50,7 +50,7 @@ pub(crate) async fn poll_approval(
         None | Some(0) => approval,
         Some(seconds) => {
             let wait = Duration::from_secs(seconds.into());
-            await_decision(&people, approval, is_person, wait).await?
+            await_decision(&people, approval, is_user, wait).await?
         }
     };
     Ok(Json(ApprovalView::from_approval(&approval, people.now())))
@@ -60,7 +60,7 @@ pub(crate) async fn poll_approval(
 async fn await_decision(
     people: &People,
     mut approval: Approval,
-    is_person: bool,
+    is_user: bool,
     max_wait: Duration,
 ) -> Result<Approval> {
     let is_pending = |approval: &Approval| approval.status(people.now()) == ApprovalStatus::Pending;
@@ -74,7 +74,7 @@ async fn await_decision(
         let at = reads.tick().await;
         let again = people.ledger.read_approval_by_id(approval.id).await?;
         // After an ownership transfer, the previous owner can't read the approval. The agent still can.
-        let again = again.filter(|again| !is_person || again.owner == approval.owner);
+        let again = again.filter(|again| !is_user || again.owner == approval.owner);
         approval = again.ok_or(ErrorKind::NotFound)?;
         if at.duration_since(begun) >= max_wait {
             break;

@@ -75,13 +75,13 @@ pub(crate) fn service_and_operation(approval: &Approval, catalog: &Catalog) -> M
     }
 }
 
-/// Renders the details of an approval. `day` is the rendered text about the remaining part of the daily cap.
+/// Renders the details of an approval. `daily_cap_text` is the rendered text about the remaining part of the daily cap.
 pub(crate) fn approval_details(
     layout: &Layout,
     approval: &Approval,
     agent: &Agent,
     caps: Option<Caps>,
-    day: Option<&Markup>,
+    daily_cap_text: Option<&Markup>,
     catalog: &Catalog,
 ) -> Markup {
     html! {
@@ -119,7 +119,7 @@ pub(crate) fn approval_details(
                 0 => {}
                 before => div { dt { "Asked before" } dd.warning { (count_with_noun(before, "time")) ", for the same " @if approval.raise.is_some() { "service" } @else { "call" } } }
             }
-            @if let Some(day) = day { div { dt { "Daily limit" } dd { (day) } } }
+            @if let Some(daily_cap_text) = daily_cap_text { div { dt { "Daily limit" } dd { (daily_cap_text) } } }
         }
     }
 }
@@ -153,12 +153,12 @@ pub(crate) fn decision_form(layout: &Layout, approval: &Approval, agent: &Agent,
 }
 
 /// Renders the inputs with which the owner grants lower caps or an earlier end than the agent requests.
-fn restriction_inputs(inputs: &Inputs<'_>, raise: &LimitIncreaseRequest, now: Timestamp) -> Markup {
+fn restriction_inputs(inputs: &Inputs<'_>, increase: &LimitIncreaseRequest, now: Timestamp) -> Markup {
     let hint = "At most what the agent asks for. 0 leaves the limit as it is.";
     html! {
-        @if let Some(cap) = raise.caps.max_per_call { (inputs.dollars_input("max_per_call", "Per call", hint, Some(cap))) }
-        @if let Some(cap) = raise.caps.max_per_day { (inputs.dollars_input("max_per_day", "Per day", hint, Some(cap))) }
-        (inputs.number_input("hours", "For at most this many hours", raise.until.since(now).secs().div_ceil(3_600)))
+        @if let Some(cap) = increase.caps.max_per_call { (inputs.dollars_input("max_per_call", "Per call", hint, Some(cap))) }
+        @if let Some(cap) = increase.caps.max_per_day { (inputs.dollars_input("max_per_day", "Per day", hint, Some(cap))) }
+        (inputs.number_input("hours", "For at most this many hours", increase.until.since(now).secs().div_ceil(3_600)))
     }
 }
 
@@ -170,8 +170,8 @@ pub(crate) const RESTRICTION_FIELDS: [FieldOf; 3] = [
 ];
 
 /// Parses the caps and the end that the owner grants.
-pub(crate) fn parse_restriction(form: &mut Form, raise: &LimitIncreaseRequest, now: Timestamp) -> GrantRestriction {
-    let caps = raise.caps;
+pub(crate) fn parse_restriction(form: &mut Form, increase: &LimitIncreaseRequest, now: Timestamp) -> GrantRestriction {
+    let caps = increase.caps;
     let longest = u32::try_from(LimitIncrease::MAX_DURATION.secs() / 3_600).unwrap_or(u32::MAX);
     let hours = form.parse_number("hours", "Hours", 1, longest);
     let end = hours.map(|hours| now.after(Duration::from_secs_u32(hours.saturating_mul(3_600))));
@@ -182,7 +182,7 @@ pub(crate) fn parse_restriction(form: &mut Form, raise: &LimitIncreaseRequest, n
         max_per_day: caps
             .max_per_day
             .and_then(|_| form.parse_dollars("max_per_day", "Per day")),
-        until: end.map(|end| end.min(raise.until)),
+        until: end.map(|end| end.min(increase.until)),
     }
 }
 
@@ -192,8 +192,8 @@ pub(crate) fn payment_description(approval: &Approval, agent: &Agent) -> Markup 
 }
 
 /// Renders the amount that remains of the daily cap before and after this payment.
-pub(crate) fn remaining_daily_cap(amount: Amount, day: Option<DailyUsage>) -> Markup {
-    let Some(DailyUsage { caps, used }) = day else {
+pub(crate) fn remaining_daily_cap(amount: Amount, daily_usage: Option<DailyUsage>) -> Markup {
+    let Some(DailyUsage { caps, used }) = daily_usage else {
         return html! { span.warning { "The service is no longer enabled for this agent, so the payment will be refused." } };
     };
     let cap = caps.per_day;

@@ -47,7 +47,7 @@ pub(crate) async fn show_approval_page(
     Ok(approval_page_response(&people, &layout, own).await?)
 }
 
-pub(crate) async fn submit_approval_and_raise(request: AgentForm) -> Reply {
+pub(crate) async fn submit_approval_with_raised_limit(request: AgentForm) -> Reply {
     approve_with_limits(request, false).await
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn submit_approval_with_exception(request: AgentForm) -> Reply 
 async fn approve_with_limits(request: AgentForm, is_always: bool) -> Reply {
     let id = request.parse_path_parameter("approval", ApprovalId::parse)?;
     let (mut form, mut layout) = (
-        request.parse_form(FormName::ApprovalDecision(id)),
+        request.parse_posted_form(FormName::ApprovalDecision(id)),
         request.page_layout(),
     );
     let people = &request.people;
@@ -146,7 +146,7 @@ async fn approval_page_response(people: &People, layout: &Layout, owned_approval
     let more = async {
         if is_open {
             let (background, increase) = tokio::try_join!(
-                people.read_balance_and_history(&owned_approval),
+                people.read_approval_background(&owned_approval),
                 people.find_limit_to_raise(owned_approval.owned_agent(), owned_approval.approval())
             )?;
             Ok(Some((background, increase)))
@@ -181,7 +181,7 @@ fn approval_page(
                         div.facts { (row::approval_details(layout, approval, agent, caps, day.as_ref(), catalog)) }
                         (balance_and_payee_section(layout, context, background))
                         (row::decision_form(layout, approval, agent, View::default()))
-                        @if let Some(increase) = increase { (approve_and_raise_form(layout, context, increase, catalog)) }
+                        @if let Some(increase) = increase { (approve_and_raise_limit_form(layout, context, increase, catalog)) }
                         @if approval.allows_exception() { (approve_always_form(layout, context, catalog)) }
                     }
                     (latest_decisions(layout, &background.latest, catalog))
@@ -235,7 +235,7 @@ fn balance_and_payee_section(layout: &Layout, context: &ApprovalContext, backgro
     }
 }
 
-fn approve_and_raise_form(
+fn approve_and_raise_limit_form(
     layout: &Layout,
     context: &ApprovalContext,
     increase: &LimitToRaise,

@@ -54,7 +54,7 @@ pub(crate) async fn show_audit_log_page(people: PeopleState, session: PageSessio
         Some(_) => StatusCode::BAD_REQUEST,
         None => StatusCode::OK,
     };
-    let layout = Layout::new(&session, people.now()).with_problem(error);
+    let layout = Layout::new(&session, people.now()).with_error_message(error);
     let log = Log {
         filter,
         choice: &choice,
@@ -96,7 +96,9 @@ pub(crate) async fn download_audit_log(people: PeopleState, session: PageSession
         }
         Ok(())
     };
-    people.run_as_long_operation(session.person.id.as_str(), export).await?;
+    people
+        .run_in_long_operation_slot(session.person.id.as_str(), export)
+        .await?;
     let next = before.map(|before| audit_log_url(CSV, filter, Some(before)));
     Ok(csv::csv_file_response("purser-audit-log", &text, next))
 }

@@ -220,7 +220,7 @@ purser_api::views! {
         let agents = run.agents.len();
         let estimated_read_units = run
             .terms
-            .read_units(run.estimated, u64::try_from(agents).unwrap_or(u64::MAX));
+            .estimated_read_units(run.estimated, u64::try_from(agents).unwrap_or(u64::MAX));
 
         backtest_id: BacktestId = run.id,
         /// `running` until all agents are finished, then `done`.

@@ -53,8 +53,8 @@ impl People {
             let message = format!("has some {decisions} decisions; a backtest tests at most {max}");
             return Err(Error::invalid(vec![ValidationError::at_path("/days", message)]));
         }
-        let read_units = u64::try_from(agents.len()).unwrap_or(u64::MAX);
-        let read_units = new.terms.read_units(decisions, read_units);
+        let agent_count = u64::try_from(agents.len()).unwrap_or(u64::MAX);
+        let read_units = new.terms.estimated_read_units(decisions, agent_count);
         Ok(BacktestPlan {
             agents,
             decisions,

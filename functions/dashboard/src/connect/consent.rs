@@ -82,10 +82,10 @@ pub(crate) async fn consent_page(
     let agents = people
         .list_agents(user, &AgentFilter::default(), order, None, MAX_READ)
         .await?;
-    Ok(render_page(layout, client, action, &agents.items))
+    Ok(render_consent_page(layout, client, action, &agents.items))
 }
 
-fn render_page(layout: &Layout, client: &AskingClient<'_>, action: &str, agents: &[OwnedAgent]) -> Markup {
+fn render_consent_page(layout: &Layout, client: &AskingClient<'_>, action: &str, agents: &[OwnedAgent]) -> Markup {
     let name = escape_hidden_characters(client.name.as_str());
     layout.html_page(
         "Allow access",

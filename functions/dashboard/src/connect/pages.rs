@@ -34,15 +34,15 @@ const ALLOW: &str = "allow";
 
 /// The authorization endpoint (RFC 6749 §3.1).
 async fn show_consent_page(State(people): State<Arc<People>>, session: PageSession, parts: Parts) -> Reply {
-    let request = match parse_request(&people, &parts).await? {
+    let request = match parse_authorization_request(&people, &parts).await? {
         Ok(request) => request,
         Err(response) => return Ok(response),
     };
-    if let Some(response) = require_recent_sign_in(&people, &session.person, &parts) {
+    if let Some(response) = sign_in_redirect_if_not_recent(&people, &session.person, &parts) {
         return Ok(response);
     }
     let layout = Layout::new(&session, people.now());
-    Ok(request_page(&people, &session.person, &layout, &request, &parts).await?)
+    Ok(consent_page_response(&people, &session.person, &layout, &request, &parts).await?)
 }
 
 /// Redirects to the client with an authorization code, or with an error.
@@ -52,12 +52,12 @@ async fn submit_consent(
     parts: Parts,
     verified_form: VerifiedForm,
 ) -> Reply {
-    let request = match parse_request(&people, &parts).await? {
+    let request = match parse_authorization_request(&people, &parts).await? {
         Ok(request) => request,
         Err(response) => return Ok(response),
     };
     let user = &verified_form.session.person;
-    let mut form = verified_form.parse_form(FormName::Consent);
+    let mut form = verified_form.parse_posted_form(FormName::Consent);
     if form.field_text("decision") != ALLOW {
         return Ok(request
             .redirect
@@ -72,20 +72,20 @@ async fn submit_consent(
         }
     }
     let layout = form_layout(&people, &verified_form, form);
-    let page = request_page(&people, user, &layout, &request, &parts).await?;
+    let page = consent_page_response(&people, user, &layout, &request, &parts).await?;
     Ok((StatusCode::BAD_REQUEST, page).into_response())
 }
 
 /// Asks for a device's code (RFC 8628 §3.3), or for the consent if the URL has the code.
 async fn show_device_page(State(people): State<Arc<People>>, session: PageSession, parts: Parts) -> Reply {
-    if let Some(response) = require_recent_sign_in(&people, &session.person, &parts) {
+    if let Some(response) = sign_in_redirect_if_not_recent(&people, &session.person, &parts) {
         return Ok(response);
     }
     let layout = Layout::new(&session, people.now()).with_message_in_url(&parts.uri);
     if !parts.uri.query().is_some_and(|query| query.contains("user_code")) {
         return Ok(device_code_page(&layout).into_response());
     }
-    let page = match find_request(&people, &session.person, &parts).await? {
+    let page = match find_device_request_in_url(&people, &session.person, &parts).await? {
         Some(request) => device_consent_page(&people, &session.person, &layout, &request).await?,
         None => device_code_page(&Layout {
             notice: Some(PageMessage::DeviceCodeUnknown),
@@ -102,10 +102,10 @@ async fn submit_device_consent(
     verified_form: VerifiedForm,
 ) -> Reply {
     let user = &verified_form.session.person;
-    let Some(request) = find_request(&people, user, &parts).await? else {
+    let Some(request) = find_device_request_in_url(&people, user, &parts).await? else {
         return Ok(redirect_with_notice(&device_path(None), PageMessage::DeviceCodeUnknown));
     };
-    let mut form = verified_form.parse_form(FormName::Consent);
+    let mut form = verified_form.parse_posted_form(FormName::Consent);
     if form.field_text("decision") != ALLOW {
         let (code, now) = (&request.user_code, people.now());
         people
@@ -131,7 +131,7 @@ async fn submit_device_consent(
     Ok((StatusCode::BAD_REQUEST, page).into_response())
 }
 
-async fn find_request(people: &People, user: &Caller, parts: &Parts) -> Result<Option<DeviceRequest>> {
+async fn find_device_request_in_url(people: &People, user: &Caller, parts: &Parts) -> Result<Option<DeviceRequest>> {
     let code = Query::from_uri(&parts.uri).parse_text("user_code");
     match code.and_then(|code| UserCode::parse(&code)) {
         Some(code) => people.find_device_request(user, &code).await,
@@ -175,7 +175,7 @@ fn device_code_page(layout: &Layout) -> Markup {
 }
 
 /// The inner error is the response to an invalid request: an error page, or a redirect to the client.
-async fn parse_request(people: &People, parts: &Parts) -> Result<Result<AuthorizationRequest, Response>> {
+async fn parse_authorization_request(people: &People, parts: &Parts) -> Result<Result<AuthorizationRequest, Response>> {
     let issuer = request_origin(people, parts)?;
     let rejection = match people.parse_authorization_request(&parts.uri, &issuer).await {
         Ok(request) => return Ok(Ok(request)),
@@ -196,7 +196,7 @@ async fn parse_request(people: &People, parts: &Parts) -> Result<Result<Authoriz
 }
 
 /// Renders the consent page with a `Content-Security-Policy` that lets the form redirect to the client.
-async fn request_page(
+async fn consent_page_response(
     people: &People,
     user: &Caller,
     layout: &Layout,
@@ -213,7 +213,7 @@ async fn request_page(
     let mut response = consent_page(people, user, layout, &client, action)
         .await?
         .into_response();
-    let policy = page_security_policy(&form_target(uri));
+    let policy = page_security_policy(&form_action_source(uri));
     let policy = HeaderValue::from_str(&policy)
         .map_err(|error| Error::internal("writing the header `Content-Security-Policy`", error))?;
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
@@ -221,7 +221,7 @@ async fn request_page(
 }
 
 /// Returns the `form-action` source (CSP level 3 §2.3.1). For IPv6 hosts, the source is only the scheme.
-fn form_target(uri: &RedirectUri) -> String {
+fn form_action_source(uri: &RedirectUri) -> String {
     let Ok(url) = Url::parse(uri.as_str()) else {
         return String::new();
     };
@@ -235,7 +235,7 @@ fn form_target(uri: &RedirectUri) -> String {
 }
 
 /// Checks the sign-in before the form is filled in, because a redirect after the form would lose the values.
-fn require_recent_sign_in(people: &People, user: &Caller, parts: &Parts) -> Option<Response> {
+fn sign_in_redirect_if_not_recent(people: &People, user: &Caller, parts: &Parts) -> Option<Response> {
     people
         .limits
         .require_recent_sign_in(user.signed_in_at, people.now())
@@ -274,7 +274,7 @@ mod tests {
             ("cursor://anysphere.cursor-retrieval/oauth", "cursor:"),
         ] {
             let uri = RedirectUri::parse(uri).unwrap();
-            assert_eq!(form_target(&uri), source, "{uri}");
+            assert_eq!(form_action_source(&uri), source, "{uri}");
         }
     }
 }

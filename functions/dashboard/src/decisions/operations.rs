@@ -150,17 +150,17 @@ impl People {
             None => PaymentStatements {
                 receipt: None,
                 changes: log
-                    .find_changes(decision.transaction_id().uuid(), decision.decided_at())
+                    .find_change_statements(decision.transaction_id().uuid(), decision.decided_at())
                     .await?,
             },
         };
         let statement = match decision {
             LoggedDecision::Allowed(_) | LoggedDecision::Refused(_) => {
-                log.find_decision(decision.transaction_id(), decision.decided_at())
+                log.find_decision_statement(decision.transaction_id(), decision.decided_at())
                     .await?
             }
             LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => {
-                payment.find_change(decision.transaction_id()).cloned()
+                payment.find_change_statement(decision.transaction_id()).cloned()
             }
         };
         let missing_reason = match &statement {
@@ -170,7 +170,7 @@ impl People {
                     .await?,
             ),
         };
-        let of_payment = settlement.map(|settlement| payment.differing_statements(None, &settlement));
+        let of_payment = settlement.map(|settlement| payment.differing_statement_names(None, &settlement));
         let mut differing = of_payment.unwrap_or_default();
         if let Some(statement) = &statement
             && let Some(recorded) = self.find_recorded_decision(decision).await?

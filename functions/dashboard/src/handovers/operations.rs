@@ -31,7 +31,7 @@ impl People {
         loop {
             // Read the offer before the agent: if the offer is accepted between the two reads, the agent has the new
             // owner.
-            let offer = self.ledger.read_agent_offer(id).await?;
+            let offer = self.ledger.read_ownership_offer(id).await?;
             let agent = self.ledger.read_agent_by_id(id).await?.ok_or(ErrorKind::NotFound)?;
             if let Some(owned) = OwnedAgent::new(user, agent.clone()) {
                 self.ledger.fence_windows(owned.agent()).await?;

@@ -40,25 +40,25 @@ struct Compare<T> {
 }
 
 impl<T> Compare<T> {
-    fn compare_versions(&self, before: Option<&T>, now: &T) -> (AuditChanges, Direction) {
+    fn compare_versions(&self, before: Option<&T>, after: &T) -> (AuditChanges, Direction) {
         let direction = before.map_or_else(Direction::default, |before| Direction {
-            widens: (self.widens)(now, before),
-            narrows: (self.widens)(before, now),
+            widens: (self.widens)(after, before),
+            narrows: (self.widens)(before, after),
         });
-        let changes = AuditChanges::between(before.map(self.members), Some((self.members)(now)));
+        let changes = AuditChanges::between(before.map(self.members), Some((self.members)(after)));
         (changes, direction)
     }
 }
 
 const POLICIES: Compare<EnabledService> = Compare {
     members: EnabledService::audit_log_fields,
-    widens: |now, before| now.widens(Some(before)),
+    widens: |after, before| after.widens(Some(before)),
 };
 
 const RULES: Compare<Agent> = Compare {
     members: audited_rules,
-    widens: |now, before| {
-        let rules = now.rules.clone();
+    widens: |after, before| {
+        let rules = after.rules.clone();
         Agent {
             rules,
             ..before.clone()
@@ -184,7 +184,7 @@ impl People {
         };
         let NewestDecisions {
             decisions, is_partial, ..
-        } = self.run_as_long_operation(&agent.owner, read).await?;
+        } = self.run_in_long_operation_slot(&agent.owner, read).await?;
         let edition = self.current_catalog().await?;
         // Consecutive versions with the same rules form one group. The group has the number of the oldest version.
         let mut group: Option<(&Agent, u64)> = None;

@@ -90,9 +90,9 @@ pub(crate) async fn show_history_page(
                 Some((from, to, find_version_changes(to, read)?))
             }
         };
-        let numbers = history.items.iter().map(|item| item.version.version).collect();
+        let version_numbers = history.items.iter().map(|item| item.version.version).collect();
         let versions = html! {
-            (comparison_form(agent, Some(service), numbers, compared.as_ref()))
+            (comparison_form(agent, Some(service), version_numbers, compared.as_ref()))
             (policy_versions_section(&layout, &owned, &record, &history))
         };
         (of, versions, history.next)
@@ -112,14 +112,14 @@ pub(crate) async fn show_history_page(
             .items
             .iter()
             .filter(|item| item.changes != AuditChanges::default());
-        let numbers = updates.map(|item| item.version.version).collect();
+        let version_numbers = updates.map(|item| item.version.version).collect();
         let days = query.parse_text("days").and_then(|text| text.parse().ok());
         let report = match days.and_then(PreviewDays::new) {
             None => None,
             Some(days) => Some(people.report_rules(&owned, &history, days).await?),
         };
         let versions = html! {
-            (comparison_form(agent, None, numbers, compared.as_ref()))
+            (comparison_form(agent, None, version_numbers, compared.as_ref()))
             p {
                 "How often each rule decided in the last "
                 @for days in ["7", "30"] { a href=(rule_report_path(agent, before, days)) { (days) " days" } " " }
@@ -168,18 +168,18 @@ fn find_version_changes<T>(to: u64, history: History<T>) -> Result<(AuditChanges
 fn comparison_form(
     agent: AgentId,
     service: Option<ServiceId>,
-    mut numbers: Vec<u64>,
+    mut version_numbers: Vec<u64>,
     comparison: Option<&(u64, u64, (AuditChanges, Direction))>,
 ) -> Markup {
-    numbers.extend(comparison.iter().flat_map(|(from, to, _)| [*from, *to]));
-    numbers.sort_unstable_by(|left, right| right.cmp(left));
-    numbers.dedup();
-    let (newest, next) = (numbers.first().copied(), numbers.get(1).copied());
+    version_numbers.extend(comparison.iter().flat_map(|(from, to, _)| [*from, *to]));
+    version_numbers.sort_unstable_by(|left, right| right.cmp(left));
+    version_numbers.dedup();
+    let (newest, next) = (version_numbers.first().copied(), version_numbers.get(1).copied());
     let select = |name: &str, label: &str, chosen: Option<u64>| {
         html! {
             label { (label) " "
                 select name=(name) {
-                    @for number in &numbers { option value=(number) selected[chosen == Some(*number)] { "Version " (number) } }
+                    @for number in &version_numbers { option value=(number) selected[chosen == Some(*number)] { "Version " (number) } }
                 }
             }
         }

@@ -94,7 +94,7 @@ impl HistoryFilter {
 
     /// Stops the list at the first decision before the time range.
     pub(crate) fn filter_entry(&self, list: HistoryList, entry: &HistoryEntry) -> Filter {
-        if self.span.has_start_after(entry.place) {
+        if self.span.starts_after_item(entry.place) {
             return Filter::Stop;
         }
         let denial = entry.refusal.as_ref();

@@ -7,7 +7,7 @@ use crate::caller::Caller;
 use crate::journal::filter::{HistoryFilter, HistoryList};
 use crate::state::People;
 use purser_domain::{DecisionResult, Duration, HistoryEntry, LoggedDecision, Result, Timestamp};
-use purser_store::{Filter, MAX_ROWS_PER_READ, Page, PageRequest, read_page_with_row_count};
+use purser_store::{Filter, MAX_ROWS_PER_READ, Page, PageRequest, read_page_with_batch_size};
 use uuid::Uuid;
 
 /// The maximum number of reads for a filtered page of one agent's list, and the number of rows per read.
@@ -74,7 +74,7 @@ impl People {
             Some(_) | None => Filter::Skip,
         };
         let keep = (is_filtered || before_transfer.is_some()).then_some(keep);
-        let page = read_page_with_row_count(request, READS_OF_AGENT, keep, |(_, entry)| entry.place, read).await?;
+        let page = read_page_with_batch_size(request, READS_OF_AGENT, keep, |(_, entry)| entry.place, read).await?;
         Ok(Page {
             items: page.items.into_iter().map(|(_, entry)| entry).collect(),
             next: page.next,

@@ -53,7 +53,7 @@ struct DecisionListPage<'a> {
     list: HistoryList,
     filter: HistoryFilter,
     page: Page<HistoryEntry, Uuid>,
-    is_continued: bool,
+    is_after_first_page: bool,
     complete_until: Option<Timestamp>,
     catalog: &'a Catalog,
 }
@@ -94,7 +94,7 @@ async fn show_history_page(people: &People, session: &PageSession, list: History
     let shown = DecisionListPage {
         list,
         page: page?,
-        is_continued: before.is_some(),
+        is_after_first_page: before.is_some(),
         complete_until,
         catalog: &edition.catalog,
         filter,
@@ -103,7 +103,7 @@ async fn show_history_page(people: &People, session: &PageSession, list: History
         Some(_) => StatusCode::BAD_REQUEST,
         None => StatusCode::OK,
     };
-    let layout = Layout::new(session, people.now()).with_problem(error);
+    let layout = Layout::new(session, people.now()).with_error_message(error);
     Ok((status, list_page(&layout, &shown)).into_response())
 }
 
@@ -119,7 +119,9 @@ async fn download_history(people: &People, session: &PageSession, list: HistoryL
         text.len() < csv::MAX_BYTES
     };
     let export = people.export_history(&session.person, list, &filter, before, write);
-    let next = people.run_as_long_operation(session.person.id.as_str(), export).await?;
+    let next = people
+        .run_in_long_operation_slot(session.person.id.as_str(), export)
+        .await?;
     let next = next.map(|next| history_url(&download_path(list), &filter, Some(next)));
     let name = list.page_title().to_lowercase();
     Ok(csv::csv_file_response(&format!("purser-{name}"), &text, next))
@@ -189,7 +191,7 @@ fn list_page(layout: &Layout, shown_page: &DecisionListPage<'_>) -> Markup {
             @else { (row::decisions_table(layout, &format!("{}, newest first", list.page_title()), &shown_page.page.items, shown_page.catalog)) }
             (first_and_next_links(
                 "Pages",
-                shown_page.is_continued.then(|| ("Newest", page(None))),
+                shown_page.is_after_first_page.then(|| ("Newest", page(None))),
                 shown_page.page.next.map(|older| (if shown_page.page.items.len() < 25 { "Search older entries" } else { "Older" }, page(Some(older)))),
             ))
         },

@@ -11,8 +11,11 @@ use purser_domain::{KeyId, KeyScope};
 /// Creates a key and shows it on the page, because a redirect can't carry it. A reload creates no second key.
 pub(crate) async fn submit_new_key(request: AgentForm) -> Reply {
     let edition = request.people.current_catalog().await?;
-    let is_limited = !request.parse_form(FormName::Plain).field_text("limited").is_empty();
-    let mut form = request.parse_form(if is_limited {
+    let is_limited = !request
+        .parse_posted_form(FormName::Plain)
+        .field_text("limited")
+        .is_empty();
+    let mut form = request.parse_posted_form(if is_limited {
         FormName::LimitedKey
     } else {
         FormName::Plain
@@ -33,7 +36,7 @@ pub(crate) async fn submit_new_key(request: AgentForm) -> Reply {
 
 pub(crate) async fn submit_key_rotation(request: AgentForm) -> Reply {
     let key = request.parse_path_parameter("key", KeyId::parse)?;
-    let mut form = request.parse_form(FormName::Rotate(key));
+    let mut form = request.parse_posted_form(FormName::Rotate(key));
     let Some((overlap, if_match)) = form.parse_key_overlap().zip(form.parse_version()) else {
         return request.show_form_again(form).await;
     };

@@ -39,7 +39,7 @@ pub(crate) async fn redirect_to_notifications() -> Response {
 }
 
 pub(crate) async fn submit_notification_settings(people: PeopleState, verified_form: VerifiedForm) -> Reply {
-    let mut form = verified_form.parse_form(FormName::Notices);
+    let mut form = verified_form.parse_posted_form(FormName::Notices);
     let own = people.read_notification_settings(&verified_form.session.person).await?;
     let update = parse_settings_form(&mut form, own.settings.terms.slack.is_some());
     let user = &verified_form.session.person;
@@ -82,7 +82,7 @@ async fn show_rejected_settings(
 ) -> Reply {
     let own = people.read_notification_settings(&verified_form.session.person).await?;
     let layout = Layout::new(&verified_form.session, people.now())
-        .with_problem(message)
+        .with_error_message(message)
         .with_form(form);
     Ok((status, notifications_page(&layout, &own, people.mails)).into_response())
 }

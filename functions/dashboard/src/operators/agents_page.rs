@@ -38,9 +38,9 @@ pub(crate) async fn redirect_to_operator_agent(Path(path): Path<HashMap<String, 
     Ok(see_other(&agent_path(id)))
 }
 
-pub(crate) async fn submit_agent_offer(request: OperatorForm) -> Reply {
+pub(crate) async fn submit_ownership_offer(request: OperatorForm) -> Reply {
     let agent = request.parse_path_parameter("agent", AgentId::parse)?;
-    let mut form = request.parse_form(OperatorFormName::Offer);
+    let mut form = request.parse_posted_form(OperatorFormName::Offer);
     let to = UserId::parse(form.field_text("to"));
     if to.is_none() {
         form.add_error("to", "New owner: enter the person’s ID, 64 hexadecimal digits.");
@@ -60,14 +60,14 @@ pub(crate) async fn submit_agent_offer(request: OperatorForm) -> Reply {
     };
     let notices = ActMessages {
         done: PageMessage::AgentOffered,
-        awaits_second: PageMessage::OfferAwaitsSecond,
+        awaits_second_operator: PageMessage::OfferAwaitsSecond,
     };
     submit_agent_action(request, agent, form, action, notices).await
 }
 
 pub(crate) async fn submit_ownership_offer_withdrawal(request: OperatorForm) -> Reply {
     let agent = request.parse_path_parameter("agent", AgentId::parse)?;
-    let mut form = request.parse_form(OperatorFormName::WithdrawOffer);
+    let mut form = request.parse_posted_form(OperatorFormName::WithdrawOffer);
     if !form.require_checked("confirmed", "Check the box.") {
         return show_form_again(request, agent, form).await;
     }
@@ -84,7 +84,7 @@ pub(crate) async fn submit_ownership_offer_withdrawal(request: OperatorForm) -> 
 
 pub(crate) async fn submit_reconcile_request(request: OperatorForm) -> Reply {
     let agent = request.parse_path_parameter("agent", AgentId::parse)?;
-    let mut form = request.parse_form(OperatorFormName::Reconcile);
+    let mut form = request.parse_posted_form(OperatorFormName::Reconcile);
     let Some(settlement) = SettlementId::parse(form.field_text("settlement")) else {
         form.add_error("settlement", "Settlement: enter its ID, a UUID.");
         return show_form_again(request, agent, form).await;
@@ -129,7 +129,7 @@ async fn render_agents_page(people: &People, layout: &Layout, query: &str) -> Re
     let found = match agent {
         Some(agent) => {
             let (offer, freeze) = tokio::try_join!(
-                people.ledger.read_agent_offer(agent.id),
+                people.ledger.read_ownership_offer(agent.id),
                 people.find_operator_freeze(&agent)
             )?;
             Some((agent, offer, freeze))
@@ -183,7 +183,7 @@ fn agent_section(
                     div { dt { "By" } dd { (offer.by) ", " (relative_and_exact_time(offer.at, layout.now)) } }
                     div { dt { "Why" } dd { q { (escape_hidden_characters(offer.reason.as_str())) } } }
                     div { dt { "Can be accepted" } dd {
-                        @if offer.awaits_second() { "once another operator makes the same offer" }
+                        @if offer.awaits_second_operator() { "once another operator makes the same offer" }
                         @else if layout.now < offer.ends_at { "until " (relative_and_exact_time(offer.ends_at, layout.now)) }
                         @else { "no longer: it ended " (relative_and_exact_time(offer.ends_at, layout.now)) }
                     } }
@@ -197,7 +197,7 @@ fn agent_section(
 fn agent_forms(layout: &Layout, agent: &Agent, offer: Option<&OwnershipOffer>) -> Markup {
     let path = format!("{AGENTS}/{}", agent.id);
     let inputs = layout.form_inputs(FormName::Operator(OperatorFormName::Offer));
-    let waits = offer.filter(|offer| offer.awaits_second());
+    let waits = offer.filter(|offer| offer.awaits_second_operator());
     let content = html! {
         dl.facts-list.wide { div { dt { "Owner now" } dd { code.long { (agent.owner) } } } }
         (inputs.required_text_input("to", "ID of the new owner, from their sessions page", waits.map_or("", |offer| offer.to.as_str()), 64))

@@ -152,7 +152,7 @@ fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Ma
             }
             td data-label="Pays" {
                 (payee_and_price(operation.pricing_at(layout.now), network))
-                @if let Err(reason) = operation.payable_limit(network, layout.now) {
+                @if let Err(reason) = operation.payee_and_max_price(network, layout.now) {
                     p.muted.fine { "no call can be paid: " code { (reason.name()) } }
                 }
                 @if let Some(next) = operation.delayed_pricing(layout.now) {

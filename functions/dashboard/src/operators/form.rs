@@ -50,15 +50,15 @@ impl FromRequest<Arc<People>> for OperatorForm {
 /// The messages for a completed action, and for an action that a second operator must confirm.
 pub(crate) struct ActMessages {
     pub(crate) done: PageMessage,
-    pub(crate) awaits_second: PageMessage,
+    pub(crate) awaits_second_operator: PageMessage,
 }
 
 impl ActMessages {
     pub(crate) const fn for_single_operator(success_message: PageMessage) -> Self {
-        let awaits_second = success_message;
+        let awaits_second_operator = success_message;
         Self {
             done: success_message,
-            awaits_second,
+            awaits_second_operator,
         }
     }
 }
@@ -68,8 +68,8 @@ impl OperatorForm {
         require_id(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
-    pub(crate) fn parse_form(&self, name: OperatorFormName) -> Form {
-        self.posted.parse_form(FormName::Operator(name))
+    pub(crate) fn parse_posted_form(&self, name: OperatorFormName) -> Form {
+        self.posted.parse_posted_form(FormName::Operator(name))
     }
 
     /// Performs the action and redirects to `path`, or shows `page` with the reason for the rejection.
@@ -88,7 +88,9 @@ impl OperatorForm {
             .await?;
         let (status, error) = match response {
             OperatorResponse::Done {} => return Ok(redirect_with_notice(path, messages.done)),
-            OperatorResponse::AwaitsSecond {} => return Ok(redirect_with_notice(path, messages.awaits_second)),
+            OperatorResponse::AwaitsSecond {} => {
+                return Ok(redirect_with_notice(path, messages.awaits_second_operator));
+            }
             OperatorResponse::NotAnOperator {} => (StatusCode::FORBIDDEN, Some(NOT_AN_OPERATOR.to_owned())),
             OperatorResponse::NotFound {} => (StatusCode::NOT_FOUND, Some(NOT_FOUND.to_owned())),
             OperatorResponse::VersionConflict {} => (StatusCode::PRECONDITION_FAILED, Some(CONFLICT.to_owned())),
@@ -127,7 +129,7 @@ impl OperatorForm {
         page: impl AsyncFnOnce(&People, Layout) -> Result<Markup>,
     ) -> Reply {
         let layout = Layout::new(&self.posted.session, self.people.now())
-            .with_problem(message)
+            .with_error_message(message)
             .with_form(form);
         Ok((status, page(&self.people, layout).await?).into_response())
     }

@@ -34,7 +34,7 @@ pub(crate) async fn redirect_to_freezes() -> Response {
 }
 
 pub(crate) async fn submit_freeze(request: OperatorForm) -> Reply {
-    let mut form = request.parse_form(OperatorFormName::Freeze);
+    let mut form = request.parse_posted_form(OperatorFormName::Freeze);
     let target = parse_freeze_target(&mut form, "id");
     let reason = OperatorReason::parse(form.field_text("reason"));
     if reason.is_none() {
@@ -61,10 +61,10 @@ pub(crate) async fn submit_freeze(request: OperatorForm) -> Reply {
 
 pub(crate) async fn submit_unfreeze(request: OperatorForm) -> Reply {
     let row = request
-        .parse_form(OperatorFormName::EndFreeze(0))
+        .parse_posted_form(OperatorFormName::EndFreeze(0))
         .field_text("row")
         .parse();
-    let mut form = request.parse_form(OperatorFormName::EndFreeze(row.unwrap_or(usize::MAX)));
+    let mut form = request.parse_posted_form(OperatorFormName::EndFreeze(row.unwrap_or(usize::MAX)));
     let target = parse_freeze_target(&mut form, "");
     let is_confirmed = form.require_checked("confirmed", "Check the box: payments are allowed again.");
     let Some(target) = target.filter(|_| is_confirmed) else {
@@ -75,7 +75,7 @@ pub(crate) async fn submit_unfreeze(request: OperatorForm) -> Reply {
     let action = OperatorAct::EndFreeze { target };
     let notices = ActMessages {
         done: PageMessage::OperatorUnfroze,
-        awaits_second: PageMessage::UnfreezeAwaitsSecond,
+        awaits_second_operator: PageMessage::UnfreezeAwaitsSecond,
     };
     submit_freeze_action(request, form, action, notices).await
 }

@@ -21,8 +21,8 @@ pub(crate) fn agent_path(agent: AgentId) -> String {
     format!("{AGENTS}?q={agent}")
 }
 
-/// `how` explains the page's actions, or names the API that performs them.
-pub(crate) fn operator_page(layout: &Layout, title: &str, path: &str, how: &Markup, content: &Markup) -> Markup {
+/// `hint` explains the page's actions, or names the API that performs them.
+pub(crate) fn operator_page(layout: &Layout, title: &str, path: &str, hint: &Markup, content: &Markup) -> Markup {
     let entry = |to: &str, text: &str| {
         html! { li { a href=(to) aria-current=[(to == path).then_some("page")] { (text) } } }
     };
@@ -34,7 +34,7 @@ pub(crate) fn operator_page(layout: &Layout, title: &str, path: &str, how: &Mark
             nav.inpage aria-label="For operators" {
                 ul { (entry(CATALOG, "Catalog")) (entry(CHANGES, "Waiting changes")) (entry(FREEZES, "Freezes")) (entry(AGENTS, "Agents")) }
             }
-            p.hint { (how) }
+            p.hint { (hint) }
             (content)
         },
     )

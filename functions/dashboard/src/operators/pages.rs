@@ -37,7 +37,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
     let agent = Router::new()
         .route(
             "/offer",
-            post(agents_page::submit_agent_offer).get(agents_page::redirect_to_operator_agent),
+            post(agents_page::submit_ownership_offer).get(agents_page::redirect_to_operator_agent),
         )
         .route(
             "/withdraw-offer",

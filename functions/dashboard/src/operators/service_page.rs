@@ -44,7 +44,7 @@ pub(crate) async fn redirect_to_service(Path(path): Path<HashMap<String, String>
 pub(crate) async fn submit_probe_request(request: OperatorForm) -> Reply {
     let service = request.parse_path_parameter("service", ServiceId::parse)?;
     let action = OperatorAct::RequestProbe { service_id: service };
-    let form = request.parse_form(OperatorFormName::Probe);
+    let form = request.parse_posted_form(OperatorFormName::Probe);
     submit_service_action(
         request,
         service,
@@ -72,7 +72,7 @@ pub(crate) async fn submit_delayed_change_withdrawal(form: OperatorForm) -> Repl
 pub(crate) async fn submit_probed_price(request: OperatorForm) -> Reply {
     let notices = ActMessages {
         done: PageMessage::PaymentPinned,
-        awaits_second: PageMessage::PinAwaitsSecond,
+        awaits_second_operator: PageMessage::PinAwaitsSecond,
     };
     let pins = |form: &mut Form, at| {
         let payment = parse_confirmed_payment(form)?;
@@ -84,13 +84,13 @@ pub(crate) async fn submit_probed_price(request: OperatorForm) -> Reply {
 /// Performs an action on an operation, conditional on the service version in the form.
 async fn submit_operation_action(
     request: OperatorForm,
-    name: fn(OperationUuid) -> OperatorFormName,
+    form_name: fn(OperationUuid) -> OperatorFormName,
     messages: ActMessages,
     parse_action: impl FnOnce(&mut Form, OperationAt) -> Option<OperatorAct>,
 ) -> Reply {
     let service = request.parse_path_parameter("service", ServiceId::parse)?;
     let operation = request.parse_path_parameter("operation", OperationUuid::parse)?;
-    let mut form = request.parse_form(name(operation));
+    let mut form = request.parse_posted_form(form_name(operation));
     let version = form.parse_version().and_then(|version| match version {
         Precondition::Version(version) => Some(version),
         Precondition::Any => None,
@@ -217,7 +217,7 @@ impl ServicePageContent<'_> {
                 p.muted { (operation.method) " " span.long { (operation.endpoint) } }
                 dl.facts-list.wide {
                     div { dt { "Pays now" } dd { (payee_and_price(operation.pricing_at(layout.now), network)) } }
-                    @if let Err(reason) = operation.payable_limit(network, layout.now) {
+                    @if let Err(reason) = operation.payee_and_max_price(network, layout.now) {
                         div { dt { "Can’t be paid" } dd { code { (reason.name()) } } }
                     }
                     @if let Some(next) = operation.delayed_pricing(layout.now) {

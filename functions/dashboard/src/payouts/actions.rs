@@ -8,7 +8,7 @@ use purser_api::Reply;
 use purser_domain::Submission;
 
 pub(crate) async fn submit_withdrawal_address(request: AgentForm) -> Reply {
-    let mut form = request.parse_form(FormName::PayoutAddress);
+    let mut form = request.parse_posted_form(FormName::PayoutAddress);
     let Some(address) = form.parse_address() else {
         return request.show_form_again(form).await;
     };
@@ -31,7 +31,7 @@ pub(crate) async fn submit_address_removal(form: AgentForm) -> Reply {
 
 /// Withdraws to the withdrawal address. The form's idempotency key prevents a second withdrawal.
 pub(crate) async fn submit_withdrawal(request: AgentForm) -> Reply {
-    let mut form = request.parse_form(FormName::PayOut);
+    let mut form = request.parse_posted_form(FormName::PayOut);
     let amount = form.parse_withdrawal_amount();
     let is_confirmed = form.require_checked("confirmed", "Compare the address and check the box.");
     let key = form.field_text("idempotency_key").to_owned();

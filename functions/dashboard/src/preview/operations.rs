@@ -80,7 +80,7 @@ impl People {
         let agent = owned.agent();
         let limits = |policies| AgentLimits { agent, policies };
         let preview = self.compare_limits(limits(&current), limits(&updated), (&services, &edition.catalog), days);
-        self.run_as_long_operation(&agent.owner, preview).await
+        self.run_in_long_operation_slot(&agent.owner, preview).await
     }
 
     /// Previews an update of all rules, of several policies, or of both.
@@ -106,7 +106,7 @@ impl People {
         let limits = |agent, policies| AgentLimits { agent, policies };
         let (current, updated) = (limits(agent, &current), limits(&updated_agent, &updated));
         let preview = self.compare_limits(current, updated, (&services, &edition.catalog), days);
-        self.run_as_long_operation(&agent.owner, preview).await
+        self.run_in_long_operation_slot(&agent.owner, preview).await
     }
 
     /// Previews an update of the agent's rules. `updated_agent` is the agent after the update.
@@ -129,7 +129,7 @@ impl People {
         };
         let compared = (services.as_slice(), &edition.catalog);
         let preview = self.compare_limits(limits(owned.agent()), limits(&updated_agent), compared, days);
-        self.run_as_long_operation(&owned.agent().owner, preview).await
+        self.run_in_long_operation_slot(&owned.agent().owner, preview).await
     }
 
     /// Compares two versions of an agent's limits, and simulates both on the agent's newest decisions.

@@ -94,14 +94,14 @@ fn counterexample_text(counterexample: &Counterexample) -> Markup {
         "A call of " code { (counterexample.operation) } " of " strong { (counterexample.service) } " for " (amount_text(counterexample.amount))
         @if let Some(key) = counterexample.key { ", with the key " code { (key.to_string()) } "," }
         @if let Some(host) = &counterexample.host { ", for a page of " code { (host) } "," }
-        (history(&counterexample.history))
+        (example_history_text(&counterexample.history))
         @if let Some(at) = counterexample.at { ", at " (exact_time(at)) "," }
-        " is now " (verdict_text(&counterexample.before)) ", and would be " (verdict_text(&counterexample.now)) "."
+        " is now " (decision_result_text(&counterexample.before)) ", and would be " (decision_result_text(&counterexample.now)) "."
     }
 }
 
 /// Describes the payments that the agent made before the example request.
-fn history(history: &ExampleHistory) -> Markup {
+fn example_history_text(history: &ExampleHistory) -> Markup {
     let ago = if history.ago.secs() == 0 {
         html! { "just before," }
     } else {
@@ -116,7 +116,7 @@ fn history(history: &ExampleHistory) -> Markup {
     }
 }
 
-fn verdict_text(verdict: &Verdict) -> Markup {
+fn decision_result_text(verdict: &Verdict) -> Markup {
     html! {
         @match verdict.result {
             DecisionResult::Allow => "allowed",

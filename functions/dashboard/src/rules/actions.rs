@@ -10,8 +10,8 @@ use purser_domain::{Agent, RuleId, RuleKind, TestedLimits};
 
 pub(crate) async fn submit_new_rule(request: AgentForm) -> Reply {
     let edition = request.people.current_catalog().await?;
-    let kind = RuleForm::from_name(request.parse_form(FormName::Plain).field_text("kind"));
-    let mut form = request.parse_form(kind.map_or(FormName::Plain, FormName::NewRule));
+    let kind = RuleForm::from_name(request.parse_posted_form(FormName::Plain).field_text("kind"));
+    let mut form = request.parse_posted_form(kind.map_or(FormName::Plain, FormName::NewRule));
     let (rule, owned) = (
         parse_rule_form(&mut form, &edition.catalog),
         request.agent_with_update_reason(&mut form),
@@ -35,7 +35,7 @@ pub(crate) async fn submit_new_rule(request: AgentForm) -> Reply {
 pub(crate) async fn submit_rule_replacement(request: AgentForm) -> Reply {
     let id = request.parse_path_parameter("rule", RuleId::parse)?;
     let edition = request.people.current_catalog().await?;
-    let mut form = request.parse_form(FormName::Rule(id));
+    let mut form = request.parse_posted_form(FormName::Rule(id));
     let (rule, owned) = (
         parse_rule_form(&mut form, &edition.catalog),
         request.agent_with_update_reason(&mut form),
@@ -75,7 +75,7 @@ fn limits_with_rule(agent: &Agent, replaced_rule: Option<RuleId>, kind: &RuleKin
 
 pub(crate) async fn submit_rule_removal(request: AgentForm) -> Reply {
     let id = request.parse_path_parameter("rule", RuleId::parse)?;
-    let mut form = request.parse_form(FormName::Plain);
+    let mut form = request.parse_posted_form(FormName::Plain);
     let owned = request.agent_with_update_reason(&mut form);
     let Some((if_match, owned)) = form.parse_version().zip(owned) else {
         return request.show_form_again(form).await;

@@ -42,7 +42,7 @@ impl People {
         let earlier = self
             .ledger
             .estimate_unbackfilled_windows(agent, &edition.catalog, self.now());
-        spends.replace(earlier.await?);
+        spends.replace_windows(earlier.await?);
         let scope = |rule| WindowScope::Budget { agent: agent.id, rule };
         let usages = agent.rules.iter().map(|rule| RuleUsage {
             used: rule

@@ -13,7 +13,7 @@ use purser_domain::{PolicyChange, ServiceId, SpendPolicy, TestedLimits};
 
 pub(crate) async fn submit_service_to_enable(request: AgentForm) -> Reply {
     let edition = request.people.current_catalog().await?;
-    let mut form = request.parse_form(FormName::Enable);
+    let mut form = request.parse_posted_form(FormName::Enable);
     let service = form.parse_service_id();
     let mut body = parse_policy_form(&mut form, service.and_then(|id| edition.catalog.find_by_id(id)));
     set_field(&mut body, "service_id", form.field_text("service_id"));
@@ -45,7 +45,7 @@ pub(crate) async fn submit_service_to_enable(request: AgentForm) -> Reply {
 pub(crate) async fn submit_policy_update(request: AgentForm) -> Reply {
     let service = request.parse_path_parameter("service", ServiceId::parse)?;
     let edition = request.people.current_catalog().await?;
-    let mut form = request.parse_form(FormName::Policy(service));
+    let mut form = request.parse_posted_form(FormName::Policy(service));
     let listed = edition.catalog.find_by_id(service);
     let body = parse_policy_form(&mut form, listed);
     let update = form.take_value_or_add_errors(parse_service_update(&body, listed), &FIELDS);
@@ -78,7 +78,7 @@ fn limits_with_policy(service: ServiceId, change: PolicyChange) -> TestedLimits 
 }
 
 pub(crate) async fn submit_limits_for_unlimited_services(request: AgentForm) -> Reply {
-    let mut form = request.parse_form(FormName::Unlimited);
+    let mut form = request.parse_posted_form(FormName::Unlimited);
     let body = parse_policy_form(&mut form, None);
     let owned = request.agent_with_update_reason(&mut form);
     let Some((update, owned)) = form.take_value_or_add_errors(parse_limits(&body), &FIELDS).zip(owned) else {
@@ -87,7 +87,7 @@ pub(crate) async fn submit_limits_for_unlimited_services(request: AgentForm) -> 
     let limited = request.people.limit_unlimited_services(&owned, &update);
     let limited = request
         .people
-        .run_as_long_operation(&owned.agent().owner, limited)
+        .run_in_long_operation_slot(&owned.agent().owner, limited)
         .await;
     request.respond_to_form(form, limited, PageMessage::PolicySaved).await
 }
@@ -102,7 +102,7 @@ pub(crate) async fn enable_service_again(form: AgentForm) -> Reply {
 
 async fn set_service_enabled(request: AgentForm, enabled: bool, message: PageMessage) -> Reply {
     let service = request.parse_path_parameter("service", ServiceId::parse)?;
-    let mut form = request.parse_form(FormName::Plain);
+    let mut form = request.parse_posted_form(FormName::Plain);
     let owned = request.agent_with_update_reason(&mut form);
     let Some((if_match, owned)) = form.parse_version().zip(owned) else {
         return request.show_form_again(form).await;

@@ -8,7 +8,9 @@ use crate::preview::api::AskedReason;
 use crate::preview::api::PreviewView;
 use crate::preview::api::RequestedUpdate;
 use crate::request::ServiceReference;
-use crate::request::{combine_body_and_if_match, combine_results_and_errors, created_response, require_version_or_any};
+use crate::request::{
+    combine_body_and_if_match, combine_results_and_errors, created_response, precondition_or_any_version,
+};
 use crate::services::operations::{EnableService, GovernedService, ServiceUpdate, find_service_id};
 use crate::state::{People, PeopleState};
 use axum::Json;
@@ -35,7 +37,7 @@ purser_api::views! {
         let unpayable = operations.iter().filter_map(|operation| {
             Some(UnpayableOperation {
                 operation_id: operation.slug.to_string(),
-                reason: operation.payable_limit(people.network, now).err()?.name(),
+                reason: operation.payee_and_max_price(people.network, now).err()?.name(),
             })
         });
 
@@ -375,7 +377,7 @@ pub(crate) async fn limit_unlimited_services(
     let (update, reason) = combine_results_and_errors(update, reason.0)?;
     let owned = owned.with_reason(reason.edit_reason);
     let limited = people.limit_unlimited_services(&owned, &update);
-    let limited = people.run_as_long_operation(&owned.agent().owner, limited).await?;
+    let limited = people.run_in_long_operation_slot(&owned.agent().owner, limited).await?;
     Ok(Json(LimitedList::from_items(limited)))
 }
 
@@ -423,7 +425,7 @@ pub(crate) async fn enable_service(
         .json()
         .and_then(|body| parse_enable_request(&body, &edition.catalog));
     let enable = combine_results_and_errors(enable, query.0);
-    let ((enable, request), if_match) = combine_body_and_if_match(enable, require_version_or_any(if_match))?;
+    let ((enable, request), if_match) = combine_body_and_if_match(enable, precondition_or_any_version(if_match))?;
     if let Some(days) = request.preview() {
         let preview = people.preview_enabling(&owned, if_match, &enable, days).await?;
         return Ok(PreviewView::new(preview).into_response());

@@ -163,7 +163,7 @@ fn service_row(layout: &Layout, service: &Service, list: &CatalogList<'_>) -> Ma
 }
 
 fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Markup {
-    let is_paid = operation.payable_limit(network, layout.now).is_ok();
+    let is_paid = operation.payee_and_max_price(network, layout.now).is_ok();
     html! {
         tr {
             th scope="row" { span title=(operation.slug) { (escape_hidden_characters(&operation.label)) } }

@@ -244,14 +244,14 @@ impl People {
         Ok(updated.await?.into_iter().flatten().collect())
     }
 
-    /// Requires a recent sign-in if the record `now` allows more than the record `before`.
+    /// Requires a recent sign-in if the record `after` allows more than the record `before`.
     fn require_recent_sign_in_to_widen(
         &self,
         owned: &OwnedAgent,
         before: Option<&EnabledService>,
-        now: &EnabledService,
+        after: &EnabledService,
     ) -> Result<()> {
-        if now.widens(before) {
+        if after.widens(before) {
             self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
         }
         Ok(())
@@ -262,10 +262,10 @@ impl People {
         owned: &OwnedAgent,
         action: &Act,
         before: Option<&EnabledService>,
-        now: &EnabledService,
+        after: &EnabledService,
     ) -> Result<AuditEntry> {
         let before = before.map(EnabledService::audit_log_fields);
-        let changes = AuditChanges::between(before, Some(now.audit_log_fields()));
+        let changes = AuditChanges::between(before, Some(after.audit_log_fields()));
         self.audit_entry(owned.acting(), action, changes)
     }
 

@@ -165,7 +165,7 @@ fn upcoming_payee_and_price_changes(service: &Service, now: Timestamp) -> Markup
 fn unpayable_operations(service: &Service, network: Network, now: Timestamp) -> Markup {
     let of_it = service.operations.iter();
     let of_it: Vec<_> = of_it
-        .filter_map(|operation| Some((operation, operation.payable_limit(network, now).err()?)))
+        .filter_map(|operation| Some((operation, operation.payee_and_max_price(network, now).err()?)))
         .collect();
     html! {
         @if !of_it.is_empty() {

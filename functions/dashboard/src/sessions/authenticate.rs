@@ -17,18 +17,22 @@ pub(crate) const STOPS_PER_MINUTE: u32 = 60;
 
 impl People {
     /// Both throttles share one counter, but requests that stop agents or end sessions have a higher limit.
-    const fn user_request_throttle(&self, stops: bool) -> &Throttle {
-        if stops {
+    const fn user_request_throttle(&self, is_stop_request: bool) -> &Throttle {
+        if is_stop_request {
             &self.stops
         } else {
             &self.authenticator.throttle
         }
     }
 
-    /// Verifies an ID token. `stops` is whether the request stops an agent or ends a session.
-    pub(crate) async fn authenticate_user(&self, credentials: (String, RequestSource), stops: bool) -> Result<Caller> {
+    /// Verifies an ID token. `is_stop_request` is whether the request stops an agent or ends a session.
+    pub(crate) async fn authenticate_user(
+        &self,
+        credentials: (String, RequestSource),
+        is_stop_request: bool,
+    ) -> Result<Caller> {
         let (user, ()) = self
-            .authenticate_user_and_read(credentials, stops, async |_| Ok(()))
+            .authenticate_user_and_read(credentials, is_stop_request, async |_| Ok(()))
             .await?;
         Ok(user)
     }
@@ -38,7 +42,7 @@ impl People {
     pub(crate) async fn authenticate_user_and_read<T>(
         &self,
         (token, source): (String, RequestSource),
-        stops: bool,
+        is_stop_request: bool,
         read: impl AsyncFnOnce(&Caller) -> Result<T>,
     ) -> Result<(Caller, T)> {
         let now = self.now();
@@ -54,19 +58,19 @@ impl People {
             found
         };
         let found = self
-            .user_request_throttle(stops)
+            .user_request_throttle(is_stop_request)
             .run_limited_by(scope, now, found)
             .await?;
         Ok((user, found))
     }
 
-    /// Returns 401 `invalid_session` unless the session is open. `is_use` keeps the session from becoming idle.
+    /// Returns 401 `invalid_session` unless the session is open. `is_activity` keeps the session from becoming idle.
     pub(crate) async fn require_open_session(
         &self,
         user: &UserId,
         id: &SessionId,
-        is_use: bool,
-        stops: bool,
+        is_activity: bool,
+        is_stop_request: bool,
     ) -> Result<Session> {
         let now = self.now();
         let session = self.ledger.read_session_by_id(user, id).await?;
@@ -76,7 +80,7 @@ impl People {
         let session = open.ok_or(ErrorKind::InvalidSession)?;
         let scope = ThrottleScope::for_user(&session.person);
         let noted = async {
-            if is_use && now >= session.seen_at.after(PRECISION) {
+            if is_activity && now >= session.seen_at.after(PRECISION) {
                 // If the use is not recorded, the session may end earlier.
                 if let Err(error) = self.ledger.touch_session(&session, now).await {
                     warn!(cause = %error, "session.use_not_noted");
@@ -84,7 +88,7 @@ impl People {
             }
             Ok(())
         };
-        self.user_request_throttle(stops)
+        self.user_request_throttle(is_stop_request)
             .run_limited_by(scope, now, noted)
             .await?;
         Ok(session)

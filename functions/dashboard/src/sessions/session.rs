@@ -34,14 +34,20 @@ pub(crate) struct PageSession {
 }
 
 impl PageSession {
-    /// Returns 401 `invalid_session` without an open session. `is_use` keeps the session from becoming idle.
-    async fn for_request(parts: &Parts, body: &[u8], origin: &Origin, people: &People, is_use: bool) -> Result<Self> {
+    /// Returns 401 `invalid_session` without an open session. `is_activity` keeps the session from becoming idle.
+    async fn for_request(
+        parts: &Parts,
+        body: &[u8],
+        origin: &Origin,
+        people: &People,
+        is_activity: bool,
+    ) -> Result<Self> {
         let cookie = Cookie::Session
             .find_value(&parts.headers, origin)
             .ok_or(ErrorKind::InvalidSession)?;
         let (user, id) = parse_cookie(&cookie).ok_or(ErrorKind::InvalidSession)?;
         let stops = parts.extensions.get::<Stops>().is_some_and(|stops| (stops.0)(body));
-        let session = people.require_open_session(&user, &id, is_use, stops).await?;
+        let session = people.require_open_session(&user, &id, is_activity, stops).await?;
         let Session {
             id,
             person: user,

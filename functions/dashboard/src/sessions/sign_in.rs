@@ -108,9 +108,14 @@ async fn start_sign_in(State(people): State<Arc<People>>, parts: Parts) -> Resul
     Ok(response)
 }
 
-/// Returns the tags of the pending sign-ins to drop before a cookie of `taken` bytes is set: all invalid
+/// Returns the tags of the pending sign-ins to drop before a cookie of `new_cookie_bytes` bytes is set: all invalid
 /// sign-ins, and the oldest sign-ins above [`MAX_PENDING_BYTES`].
-fn sign_in_tags_to_drop<'a>(people: &People, origin: &Origin, headers: &'a HeaderMap, taken: usize) -> Vec<&'a str> {
+fn sign_in_tags_to_drop<'a>(
+    people: &People,
+    origin: &Origin,
+    headers: &'a HeaderMap,
+    new_cookie_bytes: usize,
+) -> Vec<&'a str> {
     let mut pending: Vec<_> = pending_sign_in_cookies(headers, origin)
         .filter(|(tag, _)| PendingSignIn::sign_in_tag_from_state(tag) == Some(*tag))
         .map(|(tag, value)| {
@@ -119,14 +124,14 @@ fn sign_in_tags_to_drop<'a>(people: &People, origin: &Origin, headers: &'a Heade
         })
         .collect();
     pending.sort_unstable_by(|left, right| right.cmp(left));
-    let mut total = taken;
-    let mut is_surplus = |ends_at: Option<Timestamp>, duration| {
-        total = total.saturating_add(duration);
+    let mut total = new_cookie_bytes;
+    let mut is_surplus = |ends_at: Option<Timestamp>, bytes| {
+        total = total.saturating_add(bytes);
         ends_at.is_none() || total > MAX_PENDING_BYTES
     };
     let surplus = pending
         .into_iter()
-        .filter(|(ends_at, duration, _)| is_surplus(*ends_at, *duration));
+        .filter(|(ends_at, bytes, _)| is_surplus(*ends_at, *bytes));
     surplus.map(|(_, _, tag)| tag).collect()
 }
 

@@ -11,7 +11,7 @@ use purser_api::{Failure, Reply};
 use purser_domain::{Error, ErrorKind};
 
 pub(crate) async fn submit_shadow_promotion(request: AgentForm) -> Reply {
-    let mut form = request.parse_form(FormName::Plain);
+    let mut form = request.parse_posted_form(FormName::Plain);
     let Some(if_match) = form.parse_version() else {
         return show_shadow_page_with_error(&request, Some(form), None).await;
     };

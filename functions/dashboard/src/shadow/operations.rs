@@ -29,7 +29,8 @@ const MAX_CALLS: usize = 2_000;
 #[derive(Debug)]
 pub(crate) struct EvaluatedShadow {
     pub(crate) shadow: Shadow,
-    /// Grows with each update of the shadow policy or of the limits that it replaces ([`Shadow::combined_version`]).
+    /// Grows with each update of the shadow policy or of the limits that it replaces
+    /// ([`Shadow::version_with_updates`]).
     pub(crate) version: u64,
     /// Whether the agent's limits were updated after the shadow policy was attached.
     pub(crate) is_edited: bool,
@@ -115,9 +116,9 @@ impl People {
         let is_over = || start.elapsed() >= MAX_TIME;
         let mut backtest = Backtest::new(current.candidate);
         let run = reads.test_newest_decisions(&mut backtest, agent, range, Shadow::MAX_DECISIONS, is_over);
-        let (from, until, is_partial) = self.run_as_long_operation(&agent.owner, run).await?;
+        let (from, until, is_partial) = self.run_in_long_operation_slot(&agent.owner, run).await?;
         Ok(EvaluatedShadow {
-            version: shadow.combined_version(updates),
+            version: shadow.version_with_updates(updates),
             is_edited: updates != shadow.edits_before,
             shadow,
             comparison,
@@ -133,7 +134,7 @@ impl People {
         let shadow = self.read_shadow(owned).await?.ok_or(ErrorKind::NotFound)?;
         let action = Act::new(AuditKind::ShadowRemoved).on_agent(owned.agent().id);
         let entry = self.audit_entry(owned.acting(), &action, AuditChanges::default())?;
-        self.usage.remove_shadow(&shadow, &entry).await?;
+        self.usage.remove_shadow_policy(&shadow, &entry).await?;
         Ok(())
     }
 
@@ -158,7 +159,7 @@ impl People {
         let shadow = self.read_shadow(&owned).await?.ok_or(ErrorKind::NotFound)?;
         let edition = self.current_catalog().await?;
         let policies = self.ledger.list_enabled_services(owned.agent()).await?;
-        if_match.check_version(shadow.combined_version(Shadow::count_updates(
+        if_match.check_version(shadow.version_with_updates(Shadow::count_updates(
             &shadow.terms,
             owned.agent().version,
             &policies,
@@ -197,7 +198,7 @@ impl People {
             owned = Box::pin(self.promote_shadow_rules(owned, updated)).await?;
         }
         let entry = self.audit_entry(owned.acting(), action, AuditChanges::default())?;
-        self.usage.remove_shadow(&shadow, &entry).await?;
+        self.usage.remove_shadow_policy(&shadow, &entry).await?;
         Ok(PromotionResult {
             services: policies.iter().map(|policy| policy.service).collect(),
             owned,

@@ -75,8 +75,8 @@ fn shadow_page_content(layout: &Layout, agent: AgentId, evaluated_shadow: &Evalu
             h2 id="decided-title" { "What it would have decided" }
             dl.facts-list {
                 div { dt { "Agreement" } dd { (result.decisions.saturating_sub(changed_decisions)) " of " (count_with_noun(result.decisions, "decision")) } }
-                div { dt { "Would have saved" } dd { (format_sum(result.if_declined.saved)) } }
-                div { dt { "Would have paid more" } dd { (format_sum(result.if_declined.added)) } }
+                div { dt { "Would have saved" } dd { (format_units_as_dollars(result.if_declined.saved)) } }
+                div { dt { "Would have paid more" } dd { (format_units_as_dollars(result.if_declined.added)) } }
             }
             (section::backtest_result(result, evaluated_shadow.from))
             @if evaluated_shadow.is_partial {
@@ -103,6 +103,6 @@ fn shadow_page_content(layout: &Layout, agent: AgentId, evaluated_shadow: &Evalu
     }
 }
 
-fn format_sum(units: u64) -> String {
+fn format_units_as_dollars(units: u64) -> String {
     format_dollars(Amount::from_units(units).unwrap_or(Amount::MAX))
 }

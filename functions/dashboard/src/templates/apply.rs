@@ -135,7 +135,7 @@ impl People {
                 })
             }
         });
-        self.run_as_long_operation(user.id.as_str(), applied).await
+        self.run_in_long_operation_slot(user.id.as_str(), applied).await
     }
 
     async fn preview_or_apply_template(

@@ -121,7 +121,7 @@ fn parse_template_limits(form: &mut Form, catalog: &Catalog) -> Option<crate::te
 
 pub(crate) async fn submit_new_template(people: PeopleState, verified_form: VerifiedForm) -> Reply {
     let edition = people.current_catalog().await?;
-    let mut form = verified_form.parse_form(FormName::Template);
+    let mut form = verified_form.parse_posted_form(FormName::Template);
     let name = TemplateName::parse(form.field_text("name"));
     if name.is_none() {
         form.add_error("name", format!("Name: {}.", TemplateName::FORM));
@@ -309,7 +309,7 @@ pub(crate) async fn submit_template_update(
 ) -> Reply {
     let named_so = require_id(TemplateName::parse(&name))?;
     let edition = people.current_catalog().await?;
-    let mut form = verified_form.parse_form(FormName::Template);
+    let mut form = verified_form.parse_posted_form(FormName::Template);
     let if_match = form.parse_version();
     let update = parse_template_limits(&mut form, &edition.catalog);
     let layout = Layout::new(&verified_form.session, people.now());
@@ -335,7 +335,7 @@ pub(crate) async fn submit_template_update(
     } else {
         StatusCode::BAD_REQUEST
     };
-    let layout = layout.with_problem(message).with_form(form);
+    let layout = layout.with_error_message(message).with_form(form);
     template_page_response(
         &people,
         &verified_form.session,
@@ -353,7 +353,7 @@ pub(crate) async fn submit_template_removal(
     verified_form: VerifiedForm,
 ) -> Reply {
     let name = require_id(TemplateName::parse(&name))?;
-    let mut form = verified_form.parse_form(FormName::Plain);
+    let mut form = verified_form.parse_posted_form(FormName::Plain);
     let Some(if_match) = form.parse_version() else {
         return Ok(see_other(&paths::template_path(&name)));
     };
@@ -440,8 +440,8 @@ pub(crate) async fn submit_template_application(
     let own = people
         .read_template(&session.person, &require_id(TemplateName::parse(&name))?)
         .await?;
-    let overrides =
-        Overrides::from_name(form.parse_form(FormName::Plain).field_text("overrides")).unwrap_or(Overrides::Keep);
+    let overrides = Overrides::from_name(form.parse_posted_form(FormName::Plain).field_text("overrides"))
+        .unwrap_or(Overrides::Keep);
     let path = paths::template_path(&own.template.name);
     let (agents, next) = read_template_followers(&people, session, &own, &steps).await?;
     let applied = people.apply_template_to_agents(&session.person, agents, own.template, overrides, ApplyTo::Followers);

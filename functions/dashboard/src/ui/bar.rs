@@ -4,8 +4,8 @@ use crate::ui::money::{format_dollars, is_no_limit};
 use maud::{Markup, html};
 use purser_domain::Amount;
 
-/// Renders a bar with the used part of a cap. `more` is the amount that a pending payment would add to the used part.
-pub(crate) fn usage_bar(spent: Amount, more: Amount, cap: Amount) -> Markup {
+/// Renders a bar with the used part of a cap. `pending_amount` is the amount that a pending payment would add to the used part.
+pub(crate) fn usage_bar(spent: Amount, pending_amount: Amount, cap: Amount) -> Markup {
     if is_no_limit(cap) {
         let label = format!("{} used, no limit", format_dollars(spent));
         return html! {
@@ -17,16 +17,16 @@ pub(crate) fn usage_bar(spent: Amount, more: Amount, cap: Amount) -> Markup {
     }
     let (from, to) = (
         permille_of_cap(spent, cap),
-        permille_of_cap(spent.plus(more).unwrap_or(Amount::MAX), cap),
+        permille_of_cap(spent.plus(pending_amount).unwrap_or(Amount::MAX), cap),
     );
-    let label = if more.is_zero() {
+    let label = if pending_amount.is_zero() {
         format!("{} of {} used", format_dollars(spent), format_dollars(cap))
     } else {
         format!(
             "{} of {} used; this payment adds {}",
             format_dollars(spent),
             format_dollars(cap),
-            format_dollars(more)
+            format_dollars(pending_amount)
         )
     };
     html! {

@@ -125,7 +125,7 @@ pub(crate) struct FieldProblem {
 }
 
 impl VerifiedForm {
-    pub(crate) fn parse_form(&self, name: FormName) -> Form {
+    pub(crate) fn parse_posted_form(&self, name: FormName) -> Form {
         Form::parse(name, self.body())
     }
 }

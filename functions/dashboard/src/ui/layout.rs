@@ -63,7 +63,7 @@ impl Layout {
         }
     }
 
-    pub(crate) fn with_problem(self, problem: Option<String>) -> Self {
+    pub(crate) fn with_error_message(self, problem: Option<String>) -> Self {
         Self { problem, ..self }
     }
 

@@ -8,7 +8,8 @@ use maud::{Markup, html};
 use purser_domain::{
     Amount, AskingKind, AskingLimit, Caps, Catalog, Category, Check, CheckName, CheckOutcome, HistoryDenial,
     HistoryEntry, IncreasedCaps, LimitAction, Rule, RuleKind, RuleScope, RuleWindow, ServiceSlug, TemporaryCaps,
-    Timestamp, UsualPrice, Vendor, WindowPeriod, WithdrawalRejection, asking_reason, escape_hidden_characters,
+    Timestamp, UsualPrice, Vendor, WindowPeriod, WithdrawalRejection, approval_reason_for_limit,
+    escape_hidden_characters,
 };
 
 /// Says in a few words why a payment was denied or requires approval.
@@ -91,7 +92,7 @@ pub(crate) fn withdrawal_rejection_sentence(rejection: &WithdrawalRejection) -> 
     }
 }
 
-const fn check_name(name: CheckName) -> &'static str {
+const fn check_label(name: CheckName) -> &'static str {
     match name {
         CheckName::ServiceEnabled => "Service is enabled",
         CheckName::AgentActive => "Agent is not frozen",
@@ -136,7 +137,7 @@ pub(crate) fn checks_table(checks: &[Check]) -> Markup {
                     @let (text, sign) = check_outcome_label(check.outcome);
                     tr class=(check.outcome.name()) {
                         th scope="row" {
-                            span.sign aria-hidden="true" { (sign) } (check_name(check.name)) span.sr { ": " (text) }
+                            span.sign aria-hidden="true" { (sign) } (check_label(check.name)) span.sr { ": " (text) }
                         }
                         td.num { @if let Some(limit) = check.limit { (check_limit_text(check.name, limit)) } }
                         td.num {
@@ -272,22 +273,26 @@ fn rule_scope(kind: &RuleKind, catalog: &Catalog) -> Markup {
 
 /// Says in a few words why each limit requires approval of a payment.
 pub(crate) fn short_approval_reason(asking_limits: &[AskingLimit]) -> String {
-    asking_limits.iter().map(asking_reason).collect::<Vec<_>>().join(" · ")
+    asking_limits
+        .iter()
+        .map(approval_reason_for_limit)
+        .collect::<Vec<_>>()
+        .join(" · ")
 }
 
-/// Renders the caps and the end of a temporary limit increase. `present` are the current caps.
-pub(crate) fn limit_increase_phrase(increase: TemporaryCaps, present: Option<Caps>, now: Timestamp) -> Markup {
+/// Renders the caps and the end of a temporary limit increase. `current` are the current caps.
+pub(crate) fn limit_increase_phrase(increase: TemporaryCaps, current: Option<Caps>, now: Timestamp) -> Markup {
     let IncreasedCaps {
         max_per_call,
         max_per_day,
     } = increase.caps;
-    let change = |present: Option<Amount>, cap| html! { @if let Some(present) = present { (cap_text(present)) " → " } (amount_text(cap)) };
+    let change = |current: Option<Amount>, cap| html! { @if let Some(current) = current { (cap_text(current)) " → " } (amount_text(cap)) };
     html! {
-        @if let Some(cap) = max_per_call { (change(present.map(|caps| caps.per_call), cap)) " per call" }
+        @if let Some(cap) = max_per_call { (change(current.map(|caps| caps.per_call), cap)) " per call" }
         @if max_per_call.is_some() && max_per_day.is_some() { " and " }
-        @if let Some(cap) = max_per_day { (change(present.map(|caps| caps.per_day), cap)) " per day" }
+        @if let Some(cap) = max_per_day { (change(current.map(|caps| caps.per_day), cap)) " per day" }
         " until " (exact_time(increase.until))
-        @if let Some(present) = present { ", so at most " (cap_text(increase.max_exposure(present, now))) " in all" }
+        @if let Some(current) = current { ", so at most " (cap_text(increase.max_exposure(current, now))) " in all" }
     }
 }
 

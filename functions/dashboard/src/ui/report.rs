@@ -29,13 +29,13 @@ pub(crate) async fn sign_and_verify_form_results(people: PeopleState, request: R
     let origin = request_origin(&people, &parts).ok();
     let session = origin.and_then(|origin| Cookie::Session.find_value(&parts.headers, &origin));
     let address = parts.uri.path_and_query().map_or("", |address| address.as_str());
-    if parts.method == Method::GET && has_report(address) && !is_signed(address, session.as_deref()) {
+    if parts.method == Method::GET && has_form_result(address) && !has_valid_signature(address, session.as_deref()) {
         parts.uri = without_form_result(&parts.uri);
     }
     let mut response = next.run(Request::from_parts(parts, body)).await;
     let location = response.headers().get(header::LOCATION);
     let location = location.and_then(|location| location.to_str().ok());
-    let reported = location.filter(|address| has_report(address)).zip(session);
+    let reported = location.filter(|address| has_form_result(address)).zip(session);
     let signed = reported.and_then(|(address, session)| {
         let signature = url_mac_for_session(address, &session)?;
         HeaderValue::from_str(&format!("{address}{SIGNATURE}{signature}")).ok()
@@ -47,7 +47,7 @@ pub(crate) async fn sign_and_verify_form_results(people: PeopleState, request: R
 }
 
 /// Returns whether the URL is a dashboard page with the result of a form.
-fn has_report(address: &str) -> bool {
+fn has_form_result(address: &str) -> bool {
     let Some((path, query)) = address.split_once('?') else {
         return false;
     };
@@ -55,7 +55,7 @@ fn has_report(address: &str) -> bool {
     path.starts_with("/dashboard") && path != SIGN_IN && names.any(|name| REPORTS.contains(&&*name))
 }
 
-fn is_signed(address: &str, session: Option<&str>) -> bool {
+fn has_valid_signature(address: &str, session: Option<&str>) -> bool {
     let signed = address.rsplit_once(SIGNATURE).zip(session);
     signed.is_some_and(|((address, result), session)| {
         let ours = url_mac_for_session(address, session);

@@ -17,7 +17,7 @@ impl Spends {
 
     /// Adds the windows in `backfilled`, which estimate the use of rules whose backfill is incomplete. Each replaces the
     /// stored window of the same scope.
-    pub(crate) fn replace(&mut self, backfilled: Vec<(RuleId, Window)>) {
+    pub(crate) fn replace_windows(&mut self, backfilled: Vec<(RuleId, Window)>) {
         self.windows
             .retain(|window| !backfilled.iter().any(|(_, other)| other.scope == window.scope));
         self.windows.extend(backfilled.into_iter().map(|(_, window)| window));

@@ -5,7 +5,7 @@ use crate::state::PeopleState;
 use crate::ui::form::FormName;
 use crate::ui::layout::Layout;
 use crate::ui::notice::{PageMessage, redirect_with_notice};
-use crate::webhooks::form::{WebhookForm, layout_of_rejected_form};
+use crate::webhooks::form::{WebhookForm, rejected_form_status_and_layout};
 use crate::webhooks::operations::IssuedWebhook;
 use crate::webhooks::paths::{PAGE, webhook_path};
 use crate::webhooks::terms::{parse_selected_agent_ids, parse_settings};
@@ -19,7 +19,7 @@ use purser_domain::{DeliveryId, WebhookSettings};
 /// so a reload creates no second webhook.
 pub(crate) async fn submit_new_webhook(people: PeopleState, verified_form: VerifiedForm) -> Reply {
     let user = &verified_form.session.person;
-    let mut form = verified_form.parse_form(FormName::NewWebhook);
+    let mut form = verified_form.parse_posted_form(FormName::NewWebhook);
     let layout = Layout::new(&verified_form.session, people.now());
     let place = form.field_text("place").parse().ok();
     if place.is_none() {
@@ -37,7 +37,7 @@ pub(crate) async fn submit_new_webhook(people: PeopleState, verified_form: Verif
             Ok(page::webhook_page_response(&people, &layout, user, &own, None, Some(secret)).await?)
         }
         Err(error) => {
-            let (status, layout) = layout_of_rejected_form(layout, form, error)?;
+            let (status, layout) = rejected_form_status_and_layout(layout, form, error)?;
             let page = list_page::webhooks_page_response(&people, &layout, user).await?;
             Ok((status, page).into_response())
         }
@@ -45,7 +45,7 @@ pub(crate) async fn submit_new_webhook(people: PeopleState, verified_form: Verif
 }
 
 pub(crate) async fn submit_webhook_settings(request: WebhookForm) -> Reply {
-    let mut form = request.parse_form(FormName::Webhook);
+    let mut form = request.parse_posted_form(FormName::Webhook);
     let agents = parse_selected_agent_ids(&request.people, &request.posted.session.person, &mut form).await?;
     let terms = parse_settings(&mut form, &agents, request.own.webhook.terms.enabled);
     let Some((terms, if_match)) = terms.zip(form.parse_version()) else {
@@ -69,7 +69,7 @@ pub(crate) async fn disable_webhook(form: WebhookForm) -> Reply {
 }
 
 async fn set_webhook_enabled(request: WebhookForm, enabled: bool, message: PageMessage) -> Reply {
-    let mut form = request.parse_form(FormName::Plain);
+    let mut form = request.parse_posted_form(FormName::Plain);
     let Some(if_match) = form.parse_version() else {
         return request.show_form_again(form).await;
     };
@@ -86,7 +86,7 @@ async fn set_webhook_enabled(request: WebhookForm, enabled: bool, message: PageM
 }
 
 pub(crate) async fn submit_webhook_removal(request: WebhookForm) -> Reply {
-    let mut form = request.parse_form(FormName::Plain);
+    let mut form = request.parse_posted_form(FormName::Plain);
     let Some(if_match) = form.parse_version() else {
         return request.show_form_again(form).await;
     };
@@ -99,7 +99,7 @@ pub(crate) async fn submit_webhook_removal(request: WebhookForm) -> Reply {
 
 /// Replaces the webhook's secret. A reload sends an outdated version, so it replaces nothing.
 pub(crate) async fn submit_secret_rotation(request: WebhookForm) -> Reply {
-    let mut form = request.parse_form(FormName::Plain);
+    let mut form = request.parse_posted_form(FormName::Plain);
     let Some(if_match) = form.parse_version() else {
         return request.show_form_again(form).await;
     };

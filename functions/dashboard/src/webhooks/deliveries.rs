@@ -20,8 +20,8 @@ pub(crate) fn parse_cursor(uri: &Uri) -> Option<Uuid> {
 
 pub(crate) fn deliveries_section(
     layout: &Layout,
-    log: &Page<Delivery, Uuid>,
-    is_continued: bool,
+    deliveries: &Page<Delivery, Uuid>,
+    is_after_first_page: bool,
     path: &str,
 ) -> Markup {
     html! {
@@ -30,19 +30,19 @@ pub(crate) fn deliveries_section(
                 h2 id="deliveries-title" { "Deliveries " span.muted { "of 30 days" } }
                 a.button href=(format!("{path}#deliveries")) { "Look again" }
             }
-            @if log.items.is_empty() {
+            @if deliveries.items.is_empty() {
                 p.empty { "There are no deliveries yet. Send a test event to try the webhook." }
             } @else {
                 table.list {
                     caption.sr { "Deliveries, newest event first" }
                     (column_headings(&["Event", "State", "Last call", "Calls", "Next", "Again"].map(Column::Text)))
-                    tbody { @for delivery in &log.items { (delivery_row(layout, delivery, path)) } }
+                    tbody { @for delivery in &deliveries.items { (delivery_row(layout, delivery, path)) } }
                 }
             }
             (first_and_next_links(
                 "Pages of deliveries",
-                is_continued.then(|| ("Newest", format!("{path}#deliveries"))),
-                log.next.map(|older| ("Older", format!("{path}?cursor={}#deliveries", cursor::format_uuid_cursor(older)))),
+                is_after_first_page.then(|| ("Newest", format!("{path}#deliveries"))),
+                deliveries.next.map(|older| ("Older", format!("{path}?cursor={}#deliveries", cursor::format_uuid_cursor(older)))),
             ))
         }
     }

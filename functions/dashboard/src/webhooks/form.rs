@@ -54,8 +54,8 @@ impl WebhookForm {
         require_id(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
-    pub(crate) fn parse_form(&self, name: FormName) -> Form {
-        self.posted.parse_form(name)
+    pub(crate) fn parse_posted_form(&self, name: FormName) -> Form {
+        self.posted.parse_posted_form(name)
     }
 
     /// Redirects to the webhook's page with `message`, or shows the page again with the form and the error.
@@ -73,7 +73,7 @@ impl WebhookForm {
     }
 
     pub(crate) async fn show_rejected_form(&self, form: Form, error: Error) -> Reply {
-        let (status, layout) = layout_of_rejected_form(self.page_layout(), form, error)?;
+        let (status, layout) = rejected_form_status_and_layout(self.page_layout(), form, error)?;
         self.render_webhook_page(status, layout).await
     }
 
@@ -97,7 +97,7 @@ impl WebhookForm {
 
 /// Returns the status and the layout that show the form with `error`. Returns the error as a [`Failure`] if a
 /// form can't show this kind of error.
-pub(crate) fn layout_of_rejected_form(
+pub(crate) fn rejected_form_status_and_layout(
     layout: Layout,
     mut form: Form,
     error: Error,
@@ -111,7 +111,7 @@ pub(crate) fn layout_of_rejected_form(
         ErrorKind::VersionConflict { .. } => Some(CONFLICT.to_owned()),
         _ => return Err(failure),
     };
-    let layout = layout.with_problem(message).with_form(form);
+    let layout = layout.with_error_message(message).with_form(form);
     Ok((failure.status(), layout))
 }
 

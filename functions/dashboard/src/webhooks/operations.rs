@@ -175,7 +175,7 @@ impl People {
         let action = Act::new(AuditKind::WebhookEdited).with_object(&owned_webhook.webhook.id);
         let update = |old: &OwnWebhook| {
             self.check_url(&settings.url)?;
-            if settings.reach_further_than(&old.webhook.terms) {
+            if settings.widens(&old.webhook.terms) {
                 self.limits.require_recent_sign_in(user.signed_in_at, self.now())?;
             }
             if *settings == old.webhook.terms && !(resumes && old.gone_at.is_some()) {

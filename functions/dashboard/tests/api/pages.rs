@@ -1538,7 +1538,7 @@ async fn ownership_transfers_are_accepted_only_after_a_recent_sign_in() {
         at: world.now(),
         ends_at: world.now().after(OwnershipOffer::VALIDITY),
     };
-    world.ledger.store_agent_offer(&offer, &audit()).await.unwrap();
+    world.ledger.store_ownership_offer(&offer, &audit()).await.unwrap();
     ann.get("/dashboard").await.is(200, "Owen &lt;has&gt; left");
 
     world.advance(600);

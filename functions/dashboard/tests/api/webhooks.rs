@@ -290,7 +290,11 @@ async fn webhooks_that_responded_410_can_be_re_enabled() {
         .await
         .unwrap();
     assert_eq!(json!(stored[0].id.to_string()), webhook["webhook_id"]);
-    world.webhooks.record_gone(&stored[0], world.now()).await.unwrap();
+    world
+        .webhooks
+        .record_410_response(&stored[0], world.now())
+        .await
+        .unwrap();
     owner.get(PAGE).await.is(200, "gone</span>");
     owner.get(&page).await.is(200, "answered 410 Gone");
     let on = owner.post(&page, &format!("{page}/enable"), &[("version", "1")]).await;

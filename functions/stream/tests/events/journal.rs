@@ -668,7 +668,10 @@ impl World {
             at: at(0),
             ends_at: at(DAY),
         };
-        self.ledger.store_agent_offer(&offer, &sample::audit()).await.unwrap();
+        self.ledger
+            .store_ownership_offer(&offer, &sample::audit())
+            .await
+            .unwrap();
         let handed = self
             .ledger
             .transfer_agent(&old, &offer, at(0), &sample::audit())

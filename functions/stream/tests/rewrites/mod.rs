@@ -388,7 +388,7 @@ async fn rewriting_or_removing_a_row_with_a_signed_statement_raises_an_alarm() {
     let row = rows.iter().find(|row| Kind::Payment.is_row(row, &[other.to_string()]));
     let transaction = TransactionId::parse(row.unwrap()["txid"].as_s().unwrap()).unwrap();
     assert!(
-        log.find_decision(transaction, other.authorized_at())
+        log.find_decision_statement(transaction, other.authorized_at())
             .await
             .unwrap()
             .is_some()
@@ -521,7 +521,9 @@ impl Kept {
     async fn proves_all(&self, objects: &ObjectStore) -> bool {
         let log = LogReader::new(objects.clone());
         for (settlement, transaction) in &self.decisions {
-            let found = log.find_decision(*transaction, settlement.authorized_at()).await;
+            let found = log
+                .find_decision_statement(*transaction, settlement.authorized_at())
+                .await;
             let Ok(Some(found)) = found else { return false };
             if !verify_document(&found.proof, &self.trust).is_ok_and(|report| report.is_verified()) {
                 return false;

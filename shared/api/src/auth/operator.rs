@@ -180,7 +180,7 @@ impl OperatorCredentials {
     ) -> Result<Operator> {
         let checked = tokens.authenticate_token(self.presented.as_ref(), now).await;
         let name = checked.map_err(|error| match error.kind() {
-            ErrorKind::InvalidInternalToken => rejection_limit.count_or_throttle_rejection(self.scope, now, error),
+            ErrorKind::InvalidInternalToken => rejection_limit.count_rejection_and_return_error(self.scope, now, error),
             _ => error,
         })?;
         let acting = Acting {

@@ -37,7 +37,7 @@ impl RejectionLimit {
     }
 
     /// Counts a rejected request. Returns `error`, or 429 `too_many_requests` if the source has reached the limit.
-    pub fn count_or_throttle_rejection(&self, source: ThrottleScope, now: Timestamp, error: Error) -> Error {
+    pub fn count_rejection_and_return_error(&self, source: ThrottleScope, now: Timestamp, error: Error) -> Error {
         const SECONDS_PER_MINUTE: u64 = 60;
         let minute = now.secs().div_euclid(SECONDS_PER_MINUTE);
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +77,7 @@ mod tests {
 
     fn told(limit: &RejectionLimit, number: u32, secs: u64) -> String {
         let refused =
-            limit.count_or_throttle_rejection(source(number), at(secs), ErrorKind::InvalidInternalToken.into());
+            limit.count_rejection_and_return_error(source(number), at(secs), ErrorKind::InvalidInternalToken.into());
         match refused.kind() {
             ErrorKind::TooManyRequests { retry_after } => format!("429 for {retry_after} s"),
             kind => kind.slug(),

@@ -100,7 +100,7 @@ pub trait Member: Sized {
     fn read(value: &Value, path: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self>;
 
     /// Returns the value for a field that is absent or `null`.
-    fn missing(_is_null: bool, _place: BodyPath<'_>, _problems: &mut ValidationErrors) -> Option<Self> {
+    fn for_missing_field(_is_null: bool, _path: BodyPath<'_>, _errors: &mut ValidationErrors) -> Option<Self> {
         None
     }
 
@@ -123,7 +123,7 @@ impl<T: Member> Member for Option<T> {
         Some(T::read(value, path, errors))
     }
 
-    fn missing(_: bool, _: BodyPath<'_>, _: &mut ValidationErrors) -> Option<Self> {
+    fn for_missing_field(_: bool, _: BodyPath<'_>, _: &mut ValidationErrors) -> Option<Self> {
         Some(None)
     }
 
@@ -157,7 +157,7 @@ impl<T: Member> Member for Nullable<T> {
         Some(T::read(value, path, errors).map_or(Self::Absent, Self::Value))
     }
 
-    fn missing(is_null: bool, _: BodyPath<'_>, _: &mut ValidationErrors) -> Option<Self> {
+    fn for_missing_field(is_null: bool, _: BodyPath<'_>, _: &mut ValidationErrors) -> Option<Self> {
         Some(if is_null { Self::Null } else { Self::Absent })
     }
 
@@ -222,8 +222,8 @@ pub fn parse_field<T: Member>(
 ) -> Option<T> {
     let field_path = BodyPath::Member(&path, name);
     match fields.get(name) {
-        Some(Value::Null) => T::missing(true, field_path, errors),
-        None => T::missing(false, field_path, errors),
+        Some(Value::Null) => T::for_missing_field(true, field_path, errors),
+        None => T::for_missing_field(false, field_path, errors),
         Some(value) => T::read(value, field_path, errors),
     }
 }

@@ -155,7 +155,7 @@ fn error_body(kind: &ErrorKind) -> ErrorBody {
         }
         ErrorKind::KeyNotAllowed { missing } => ErrorBody {
             missing: Some(missing.name()),
-            ..body_with_message(missing_key_right_message(*missing))
+            ..body_with_message(key_not_allowed_message(*missing))
         },
         ErrorKind::InvalidAuthorizationHeader => {
             body_with_message("the `Authorization` header must be of the form `Bearer <public>:<secret>`")
@@ -519,8 +519,8 @@ const fn unpayable_message(unpayable: Unpayable) -> &'static str {
     }
 }
 
-const fn missing_key_right_message(lack: KeyLack) -> &'static str {
-    match lack {
+const fn key_not_allowed_message(missing: KeyLack) -> &'static str {
+    match missing {
         KeyLack::Read => "this key may only pay; use one that may read, or ask the agent's owner for one",
         KeyLack::Pay => "this key may only read; use one that may pay, or ask the agent's owner for one",
         KeyLack::Service => "this key does not cover this service; use one that does, or ask the agent's owner for one",

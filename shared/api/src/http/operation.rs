@@ -240,10 +240,10 @@ fn describe_error(error: &ErrorDescription, path: &str) -> String {
 /// Describes the error `not_found` of a path with parameters. The first parameter identifies an object, and each other
 /// parameter a part of the object.
 fn describe_not_found(first: &str, others: &[&str]) -> String {
-    let object = parameter_resource_noun(first);
+    let object = object_noun_for_parameter(first);
     let missing: Vec<String> = others
         .iter()
-        .map(|name| format!("no {} with this `{name}`", parameter_resource_noun(name)))
+        .map(|name| format!("no {} with this `{name}`", object_noun_for_parameter(name)))
         .collect();
     let parts = if missing.is_empty() {
         String::new()
@@ -254,7 +254,7 @@ fn describe_not_found(first: &str, others: &[&str]) -> String {
 }
 
 /// Returns the noun for the object that a path parameter identifies, such as "agent" for `agentId`.
-fn parameter_resource_noun(parameter: &str) -> &str {
+fn object_noun_for_parameter(parameter: &str) -> &str {
     match parameter {
         "id" => "approval",
         "person" => "owner",

@@ -26,7 +26,7 @@ pub fn any_address_client_builder(program: &str) -> ClientBuilder {
 
 /// Builds a client like [`any_address_client_builder`] that connects to host names only at public addresses. The caller
 /// must check a URL that contains an IP address with [`AllowedHosts::may_call`].
-pub fn client_for_public_servers(program: &str) -> ClientBuilder {
+pub fn public_address_client_builder(program: &str) -> ClientBuilder {
     any_address_client_builder(program).dns_resolver(PublicOnly)
 }
 

@@ -1,7 +1,7 @@
 //! Calls untrusted servers, with a timeout and without redirects. The body of a webhook's response is never read.
 
 use crate::http::{
-    outward::{AllowedHosts, any_address_client_builder, client_for_public_servers},
+    outward::{AllowedHosts, any_address_client_builder, public_address_client_builder},
     public_address::{RejectedHostName, may_be_public},
 };
 use axum::http::HeaderMap;
@@ -45,7 +45,7 @@ impl UntrustedHttpClient {
         let finish = |client: ClientBuilder| client.http1_only().http1_max_headers(MAX_HEADERS).build();
         Ok(Self {
             allowed,
-            strict: finish(client_for_public_servers(program).https_only(true))?,
+            strict: finish(public_address_client_builder(program).https_only(true))?,
             plain: finish(any_address_client_builder(program))?,
             longest: timeout,
         })

@@ -162,10 +162,10 @@ pub fn parse_time_range(query: &mut Query) -> (Option<Timestamp>, Option<Timesta
     (from, to)
 }
 
-/// Parses a time or a date. A date is the start of the day in UTC plus `of_date` (`from`: 0, `to`: one day).
-fn parse_time(text: &str, of_date: Duration) -> Option<Timestamp> {
+/// Parses a time or a date. A date is the start of the day in UTC plus `date_offset` (`from`: 0, `to`: one day).
+fn parse_time(text: &str, date_offset: Duration) -> Option<Timestamp> {
     if text.len() == "2026-11-21".len() {
-        return Timestamp::parse(&format!("{text}T00:00:00Z")).map(|start| start.after(of_date));
+        return Timestamp::parse(&format!("{text}T00:00:00Z")).map(|start| start.after(date_offset));
     }
     Timestamp::parse(text)
 }

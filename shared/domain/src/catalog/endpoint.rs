@@ -85,7 +85,7 @@ impl Endpoint {
         (self.parameters == Parameters::NONE).then_some(&self.url)
     }
 
-    pub(crate) fn example(&self) -> Url {
+    pub(crate) fn example_url(&self) -> Url {
         let mut url = self.url.clone();
         let written = path_segments(&self.url).enumerate().map(|(index, segment)| {
             if self.parameters.is_parameter(index) {
@@ -277,7 +277,7 @@ mod tests {
             let read = endpoint(text);
             assert_eq!(read.as_str(), written);
             assert_eq!(endpoint(written), read, "{text}");
-            assert!(read.is_match_for_url(&read.example()), "{text}");
+            assert!(read.is_match_for_url(&read.example_url()), "{text}");
         }
     }
 

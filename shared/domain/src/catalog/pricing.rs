@@ -201,22 +201,22 @@ pub struct Edit<'a> {
     /// How long a changed price or payee waits before the change takes effect.
     pub delay: Duration,
     /// Whether a new pricing waits for a second operator instead of `delay`.
-    pub awaits_second: bool,
-    /// All services, which are needed if the update [first opens the service](Edit::is_first_service_opening). Without
+    pub awaits_second_operator: bool,
+    /// All services, which are needed if the update [first opens the service](Edit::opens_service_first_time). Without
     /// them, every pricing is delayed.
     pub catalog: Option<&'a [Service]>,
 }
 
 impl Edit<'_> {
     /// Returns whether agents can enable the service for the first time after this update.
-    pub fn is_first_service_opening(before: Option<&Service>, update: &Service) -> bool {
+    pub fn opens_service_first_time(before: Option<&Service>, update: &Service) -> bool {
         update.is_open() && !before.is_some_and(Service::was_ever_open)
     }
 
     /// Returns the service to store after an update of the stored service `before`.
     pub fn apply(self, before: Option<&Service>, update: Service) -> Service {
         let was_open = before.is_some_and(Service::was_ever_open);
-        let opens = Self::is_first_service_opening(before, &update);
+        let opens = Self::opens_service_first_time(before, &update);
         let before = before.map(|before| before.at_time(self.at));
         let known = before.as_ref().map(|before| before.operations.as_slice());
         let known = known.unwrap_or_default();
@@ -226,9 +226,9 @@ impl Edit<'_> {
             let at_once = if was_open {
                 same.is_some_and(|same| same.pricing_at(self.at).covers(wanted))
             } else {
-                !opens || !self.is_listed_elsewhere(&update, operation)
+                !opens || !self.may_conflict_with_other_services(&update, operation)
             };
-            let delays = self.awaits_second || self.delay.micros() != 0;
+            let delays = self.awaits_second_operator || self.delay.micros() != 0;
             if at_once || wanted.allowed_payment().is_none() || !delays {
                 return operation.at_time(Timestamp::MAX);
             }
@@ -237,8 +237,9 @@ impl Edit<'_> {
             // The stored delayed pricing keeps the start time, unless the pricing waits for a second operator
             // and this update requires no second operator. An update that already contains `next` is not a
             // new request.
-            let keeps =
-                |next: &NextPricing| operation.next.is_some() || self.awaits_second || next.effective_from().is_some();
+            let keeps = |next: &NextPricing| {
+                operation.next.is_some() || self.awaits_second_operator || next.effective_from().is_some()
+            };
             let next = waiting.filter(|next| next.as_pricing() == wanted && keeps(next));
             let next = next.or_else(|| self.next_pricing_after_delay(wanted));
             let present = same.map(|same| same.pricing_at(self.at));
@@ -278,7 +279,7 @@ impl Edit<'_> {
             price_model: pricing.price_model.to_owned(),
             max_price: pricing.max_price,
             payment: pricing.payment?.clone(),
-            from: if self.awaits_second {
+            from: if self.awaits_second_operator {
                 Timestamp::MAX
             } else {
                 self.at.after(self.delay)
@@ -290,7 +291,7 @@ impl Edit<'_> {
     /// Returns whether another service lists the same call with another payee or network, a lower price or no
     /// payment, or stopped listing a call within `delay`. Only services that agents could ever enable count.
     /// Also returns `true` if the catalog is unknown.
-    fn is_listed_elsewhere(self, service: &Service, operation: &Operation) -> bool {
+    fn may_conflict_with_other_services(self, service: &Service, operation: &Operation) -> bool {
         let Some(catalog) = self.catalog else { return true };
         let mut others = catalog
             .iter()

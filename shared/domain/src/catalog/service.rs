@@ -284,7 +284,7 @@ impl Operation {
     }
 
     /// Returns the payee and the maximum price of a call at this time, or why no call can be paid.
-    pub fn payable_limit(&self, network: Network, at: Timestamp) -> Result<Payable, Unpayable> {
+    pub fn payee_and_max_price(&self, network: Network, at: Timestamp) -> Result<Payable, Unpayable> {
         let pricing = self.pricing_at(at);
         let payment = pricing.payment.filter(|payment| payment.scheme == SCHEME);
         let payment = payment.ok_or(Unpayable::NoPayment)?;
@@ -312,9 +312,9 @@ impl Operation {
 
     /// Returns whether the caller chooses the page to fetch, so that `allowed_domains` applies. Without an operator's
     /// setting, the category or the slug decides (`docs/decisions.md` §9).
-    pub fn fetches_target(&self, service: Category) -> bool {
+    pub fn fetches_target(&self, service_category: Category) -> bool {
         self.fetches_target.unwrap_or_else(|| {
-            service == Category::Scrape || self.category == Category::Scrape || self.slug.suggests_fetching()
+            service_category == Category::Scrape || self.category == Category::Scrape || self.slug.suggests_fetching()
         })
     }
 }
@@ -473,8 +473,8 @@ impl Catalog {
     /// call's address. If no service has this address, returns a service at the call's host on any port.
     pub fn guess_service<'a>(&'a self, url: &'a Url, operation: Option<&OperationSlug>) -> Option<&'a Service> {
         let at_address = self.operations_for_url(url, |_| true).map(|(service, _)| service);
-        first_with_operation(at_address, operation)
-            .or_else(|| first_with_operation(self.services_at_host(url), operation))
+        find_service_with_operation_or_first(at_address, operation)
+            .or_else(|| find_service_with_operation_or_first(self.services_at_host(url), operation))
     }
 
     fn services_at_host(&self, url: &Url) -> impl Iterator<Item = &Service> {
@@ -491,7 +491,7 @@ impl Catalog {
     }
 }
 
-fn first_with_operation<'a>(
+fn find_service_with_operation_or_first<'a>(
     services: impl Iterator<Item = &'a Service>,
     operation: Option<&OperationSlug>,
 ) -> Option<&'a Service> {
@@ -734,12 +734,12 @@ mod tests {
             operation.price_model = model.to_owned();
             operation.max_price = max.map(units);
             assert_eq!(
-                operation.payable_limit(Network::Base, Timestamp::EPOCH),
+                operation.payee_and_max_price(Network::Base, Timestamp::EPOCH),
                 expected,
                 "{operation:?}"
             );
             operation.endpoint = Endpoint::parse("http://a.example/").unwrap();
-            let plain = operation.payable_limit(Network::Base, Timestamp::EPOCH);
+            let plain = operation.payee_and_max_price(Network::Base, Timestamp::EPOCH);
             assert_eq!(
                 plain.err(),
                 expected
@@ -747,7 +747,7 @@ mod tests {
                     .filter(|why| *why != Unpayable::NoMaximum)
                     .or(Some(Unpayable::PlainHttp))
             );
-            let testnet = operation.payable_limit(Network::BaseSepolia, Timestamp::EPOCH);
+            let testnet = operation.payee_and_max_price(Network::BaseSepolia, Timestamp::EPOCH);
             assert_ne!(testnet.err(), Some(Unpayable::PlainHttp));
         }
     }

@@ -16,7 +16,7 @@ impl DocumentHash {
     ///
     /// RFC 8785 writes numbers as IEEE doubles, which are exact up to 2^53. Amounts are at most [`Amount::MAX`], which
     /// is below.
-    pub fn digest(document: &Value) -> Self {
+    pub fn for_document(document: &Value) -> Self {
         // Serializing a `Value` into a `Vec` can't fail.
         let canonical = serde_json_canonicalizer::to_vec(document).unwrap_or_default();
         Self(Sha256::digest(canonical).into())

@@ -49,7 +49,7 @@ pub fn replay_stated_decision(payload: &Value, inputs: &Value) -> Result<Vec<Rep
         ("policy_hash", &documents.policy),
         ("service_hash", &documents.service),
     ] {
-        if hashes.get(name) != Some(&DocumentHash::digest(document).to_string().into()) {
+        if hashes.get(name) != Some(&DocumentHash::for_document(document).to_string().into()) {
             return Err(NoReplay::OtherDocuments);
         }
     }

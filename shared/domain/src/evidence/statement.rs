@@ -103,7 +103,7 @@ impl StatedDecision<'_> {
     /// Returns the `decision_hash` in the response to the caller and in the statement. The hash does not depend on the
     /// inputs.
     pub fn decision_hash(&self) -> DocumentHash {
-        DocumentHash::digest(&self.decision_hash_input())
+        DocumentHash::for_document(&self.decision_hash_input())
     }
 
     /// Returns the payload of the statement by this deployment.
@@ -113,7 +113,7 @@ impl StatedDecision<'_> {
             "iss": issuer.as_str(),
             "iat": self.decision.at.secs(),
             "statement": DECISION_STATEMENT,
-            "decision_hash": DocumentHash::digest(&hashed).to_string(),
+            "decision_hash": DocumentHash::for_document(&hashed).to_string(),
             "inputs": self.inputs_json(),
         });
         if let (Some(payload), Value::Object(hashed)) = (payload.as_object_mut(), hashed) {
@@ -162,11 +162,11 @@ impl StatedDecision<'_> {
             json!({
                 "engine_version": versions.engine,
                 "agent_version": versions.agent,
-                "agent_hash": DocumentHash::digest(&documents.agent).to_string(),
+                "agent_hash": DocumentHash::for_document(&documents.agent).to_string(),
                 "policy_version": self.decision.policy_version,
-                "policy_hash": DocumentHash::digest(&documents.policy).to_string(),
+                "policy_hash": DocumentHash::for_document(&documents.policy).to_string(),
                 "service_version": versions.service,
-                "service_hash": DocumentHash::digest(&documents.service).to_string(),
+                "service_hash": DocumentHash::for_document(&documents.service).to_string(),
             })
         })
     }

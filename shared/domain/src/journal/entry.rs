@@ -240,7 +240,7 @@ impl HistoryEntry {
 
     /// Returns the amount that the entry adds to the hour's sum: the amount of an allowed payment that was not
     /// released.
-    pub fn amount_in_hour(&self) -> Amount {
+    pub fn amount_for_hour_sum(&self) -> Amount {
         match (self.result, self.settlement_state()) {
             (DecisionResult::Allow, Some(SettlementState::Authorized | SettlementState::Confirmed { .. })) => {
                 self.amount

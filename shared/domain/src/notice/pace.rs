@@ -62,12 +62,12 @@ impl NotificationPace {
         (now < self.next_at).then(|| self.next_at.since(now))
     }
 
-    /// Reserves the channel for a flush. If the flush is interrupted, the queue message `waker` starts another flush.
+    /// Reserves the channel for a flush. If the flush is interrupted, message `message_id` starts another flush.
     #[must_use]
-    pub fn reserve_send_slot(self, waker: &str, now: Timestamp) -> Self {
+    pub fn reserve_send_slot(self, message_id: &str, now: Timestamp) -> Self {
         let taken = self.with_next_time(now.after(Self::TURN));
         Self {
-            waker: Some(waker.to_owned()),
+            waker: Some(message_id.to_owned()),
             ..taken
         }
     }

@@ -38,7 +38,7 @@ pub fn pending_event_key(event: &Event) -> String {
 }
 
 /// Returns the key of the approval request that an event closes. The closing event may arrive first.
-pub fn closed_request_key(event: &Event) -> Option<String> {
+pub fn closed_approval_request_key(event: &Event) -> Option<String> {
     let ends = matches!(
         event.kind(),
         EventKind::ApprovalDecided
@@ -102,7 +102,7 @@ pub(crate) mod tests {
         let request = of_approval(EventKind::ApprovalAsked, 1, |data| data);
         let key = format!("A#{}", Uuid::from_u128(1));
         assert_eq!(pending_event_key(&request), key);
-        assert_eq!(closed_request_key(&request), None);
+        assert_eq!(closed_approval_request_key(&request), None);
         let decided = of_approval(EventKind::ApprovalDecided, 1, |data| data.text("status", "approved"));
         let withdrawn = of_approval(EventKind::ApprovalWithdrawn, 1, |data| data);
         let used = of_approval(EventKind::ApprovalUsed, 1, |data| {
@@ -110,7 +110,7 @@ pub(crate) mod tests {
         });
         let expired = of_approval(EventKind::ApprovalExpired, 1, |data| data.text("was", "pending"));
         for end in [decided, withdrawn, used, expired] {
-            assert_eq!(closed_request_key(&end).as_ref(), Some(&key));
+            assert_eq!(closed_approval_request_key(&end).as_ref(), Some(&key));
             let key = format!("E#{}#{}", end.time(), end.id());
             assert_eq!(pending_event_key(&end), key);
         }

@@ -33,19 +33,22 @@ pub fn approval_reason(approval: &Approval, rules: &[Rule]) -> String {
         let until = increase.until.to_display_text();
         return format!("A raise to {} until {until}.", caps.join(" and "));
     }
-    let reasons = approval.asking.iter().map(|limit| why_limit_asks(limit, rules));
+    let reasons = approval
+        .asking
+        .iter()
+        .map(|limit| approval_reason_sentence_for_limit(limit, rules));
     reasons.collect::<Vec<String>>().join(" ")
 }
 
-fn why_limit_asks(limit: &AskingLimit, rules: &[Rule]) -> String {
+fn approval_reason_sentence_for_limit(limit: &AskingLimit, rules: &[Rule]) -> String {
     if limit.rule.is_some_and(|id| !rules.iter().any(|rule| rule.id == id)) {
         return "An approval rule that was removed since.".to_owned();
     }
-    format!("{}.", asking_reason(limit))
+    format!("{}.", approval_reason_for_limit(limit))
 }
 
 /// Returns in a few words why a limit requires approval of a payment.
-pub fn asking_reason(limit: &AskingLimit) -> String {
+pub fn approval_reason_for_limit(limit: &AskingLimit) -> String {
     let above = limit.above.to_dollars();
     match limit.kind {
         AskingKind::Threshold => format!("Over the {above} approval threshold"),

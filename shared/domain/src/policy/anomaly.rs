@@ -56,11 +56,11 @@ impl AutomaticFreeze {
     }
 
     /// Estimates the sum of the last 60 minutes: the current hour's `sum`, plus a share of the previous
-    /// hour's sum `before`, in proportion to the part of the previous hour in the last 60 minutes. Rounds up.
-    pub fn estimated_sliding_hour_sum(at: Timestamp, sum: Amount, before: Amount) -> Amount {
+    /// hour's sum `previous_sum`, in proportion to the part of the previous hour in the last 60 minutes. Rounds up.
+    pub fn estimated_sliding_hour_sum(at: Timestamp, sum: Amount, previous_sum: Amount) -> Amount {
         let passed = at.since(Hour::containing(at).start_time()).secs();
         let rest = u128::from(Hour::SECONDS.saturating_sub(passed));
-        let share = u128::from(before.units())
+        let share = u128::from(previous_sum.units())
             .saturating_mul(rest)
             .div_ceil(Hour::SECONDS.into());
         let share = u64::try_from(share).ok().and_then(Amount::from_units);
@@ -185,7 +185,7 @@ mod tests {
             usual in prop::collection::vec(1_u64..100, 2..=6),
             paid in prop::collection::vec((0_u32..24, 0_u64..u64::from(u32::MAX)), 6),
             last in prop::collection::vec(0_u64..u64::from(u32::MAX), 24),
-            place in any::<prop::sample::Index>(),
+            first_day in any::<prop::sample::Index>(),
             times in MIN_FREEZE_MULTIPLE..=20,
             at_least in 1_u64..2_000,
         ) {
@@ -195,7 +195,7 @@ mod tests {
             let mut sums = BTreeMap::new();
             // Attacks are on fewer than half of the days with payments, so the median stays a usual day.
             let attacks = paid.iter().take(usual.len() - 1);
-            let first = place.index(13 - usual.len() - attacks.len());
+            let first = first_day.index(13 - usual.len() - attacks.len());
             let days = usual.iter().map(|sum| (0, *sum)).chain(attacks.copied());
             for (day, (at, sum)) in (first + 2..).zip(days) {
                 sums.insert(now.hours_earlier(u32::try_from(day).unwrap() * 24 - at), units(sum));

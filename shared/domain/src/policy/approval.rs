@@ -65,7 +65,7 @@ impl Approval {
 
     /// Returns whether this request is used instead of a new request for a limit increase to the same user:
     /// while this request is pending, and for [`RAISE_PAUSE`] after a rejection.
-    pub fn stands_for(&self, other: &LimitIncreaseRequest, now: Timestamp) -> bool {
+    pub fn replaces_new_request(&self, other: &LimitIncreaseRequest, now: Timestamp) -> bool {
         let is_same_user = self
             .raise
             .as_ref()
@@ -85,7 +85,7 @@ impl Approval {
     }
 
     /// Returns the approval as an input of an evaluation.
-    pub fn waiver(&self) -> GivenApproval<'_> {
+    pub fn as_evaluation_input(&self) -> GivenApproval<'_> {
         GivenApproval {
             id: self.id,
             asking: &self.asking,

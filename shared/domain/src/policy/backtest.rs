@@ -459,8 +459,8 @@ impl Backtest {
         );
         let payee = recorded.has_paid(payment.payee) && !real.has_paid(payment.payee);
         let payee = payee.then_some((payment.payee, payment.at));
-        let call = payment.call.filter(|call| real.last_call(*call).is_none());
-        let call = call.and_then(|call| Some((call, recorded.last_call(call)?)));
+        let call = payment.call.filter(|call| real.last_call_time(*call).is_none());
+        let call = call.and_then(|call| Some((call, recorded.last_call_time(call)?)));
         if payee.is_none() && call.is_none() {
             return;
         }
@@ -507,7 +507,7 @@ impl Backtest {
         }
         self.result.decisions = self.result.decisions.saturating_add(1);
         if allowed.is_some() && decision.approval.is_some() {
-            inputs.set_approved();
+            inputs.mark_payment_as_approved();
         }
         if self.remembers {
             for remembered in self.remembered_payments() {
@@ -588,8 +588,8 @@ impl Simulation {
             enabled: policy.or(inputs.enabled),
         };
         let outcomes = [
-            self.declined.evaluate_candidate(&input, recorded_payments),
-            self.approved.evaluate_candidate(&input, recorded_payments),
+            self.declined.evaluate_proposed_decision(&input, recorded_payments),
+            self.approved.evaluate_proposed_decision(&input, recorded_payments),
         ];
         self.agent = Some(agent);
         outcomes
@@ -704,7 +704,7 @@ struct SimulationTrack {
 }
 
 impl SimulationTrack {
-    fn evaluate_candidate(
+    fn evaluate_proposed_decision(
         &mut self,
         proposed_decision: &ProposedDecision<'_>,
         recorded_payments: &mut Payments,
@@ -713,7 +713,7 @@ impl SimulationTrack {
         let SimulatedRecord { of, payment, .. } = recorded;
         let (decision, service) = (of.decision, of.inputs.service);
         let day = decision.daily_usage();
-        let day_span = WindowSpan::daily_cap(service.id);
+        let day_span = WindowSpan::for_daily_cap(service.id);
         let day = day.unwrap_or_else(|| recorded_payments.window_sum(day_span, decision.at));
         let changed = |used: Amount, added: Amount, left_out: Amount| {
             used.plus(added).unwrap_or(Amount::MAX).saturating_minus(left_out)
@@ -821,7 +821,7 @@ impl SimulationTrack {
             })
         };
         let mut payments = RecentPayments::default();
-        let last = |recent: &RecentPayments| call.and_then(|call| recent.last_call(call));
+        let last = |recent: &RecentPayments| call.and_then(|call| recent.last_call_time(call));
         if were_in_force(|kind| matches!(kind, RuleKind::DuplicateGuard { .. })) && last(real) == last(own) {
             payments.calls.clone_from(&recorded.calls);
         } else {
@@ -865,7 +865,7 @@ struct WindowSpan {
 }
 
 impl WindowSpan {
-    const fn daily_cap(service: ServiceId) -> Self {
+    const fn for_daily_cap(service: ServiceId) -> Self {
         Self {
             service: Some(service),
             key: None,
@@ -924,7 +924,7 @@ struct RollingSum {
 
 impl RollingSum {
     fn add(&mut self, payment: &PastPayment, span: WindowSpan) {
-        let counted = span.counted.to_units(payment.amount);
+        let counted = span.counted.payment_units(payment.amount);
         self.leaving
             .insert((payment.window_expiry_time(span.period), self.next), counted);
         self.next = self.next.saturating_add(1);

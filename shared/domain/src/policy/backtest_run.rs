@@ -51,7 +51,7 @@ impl PolicyChange {
 impl TestedLimits {
     /// Estimates the DynamoDB read units of a backtest. Each decision is a row of about 900 bytes, which is read
     /// eventually consistently.
-    pub fn read_units(&self, decisions: u64, agents: u64) -> u64 {
+    pub fn estimated_read_units(&self, decisions: u64, agents: u64) -> u64 {
         let rows = decisions.saturating_mul(900) / 8_192;
         let mut rules = self.rules.iter().flatten();
         let calls = if rules.any(|kind| matches!(kind, RuleKind::DuplicateGuard { .. })) {

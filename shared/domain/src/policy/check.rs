@@ -432,7 +432,7 @@ named! {
 }
 
 impl AskingKind {
-    pub(super) const fn check(self) -> CheckName {
+    pub(super) const fn check_label(self) -> CheckName {
         match self {
             Self::Threshold | Self::ApprovalRequired => CheckName::Approval,
             Self::DuplicateGuard => CheckName::Duplicate,
@@ -508,8 +508,13 @@ pub(super) struct FirstFailure {
 }
 
 impl FirstFailure {
-    pub(super) fn record_check(&mut self, name: CheckName, is_met: bool, finding: impl FnOnce() -> Finding) -> Check {
-        if is_met {
+    pub(super) fn record_check(
+        &mut self,
+        name: CheckName,
+        has_passed: bool,
+        finding: impl FnOnce() -> Finding,
+    ) -> Check {
+        if has_passed {
             return Check::passed(name);
         }
         if self.first.is_none() {
@@ -540,7 +545,9 @@ impl FirstFailure {
         inputs: &EvaluationInputs<'_>,
         asking_limits: impl Iterator<Item = AskingLimit>,
     ) -> Check {
-        let mut limits = asking_limits.filter(|limit| limit.kind.check() == name).peekable();
+        let mut limits = asking_limits
+            .filter(|limit| limit.kind.check_label() == name)
+            .peekable();
         let outcome = if limits.peek().is_some() && limits.all(|limit| inputs.is_waived_by_approval(&limit)) {
             CheckOutcome::Waived
         } else {

@@ -11,7 +11,7 @@ use crate::{
     RecordedDecision, Rule, RuleId, RuleKind, Schedule, Service, ServiceId, ServiceSlug, Target, Timestamp, UsualPrice,
     WindowMeasure, WindowPeriod,
     policy::{
-        limits::max_usual_price,
+        limits::max_price_above_usual,
         replay::{EvaluationResult, Limits, RecordedInputs, ReplayedRecentPayments},
     },
 };
@@ -222,7 +222,7 @@ impl Boundaries {
                     WindowMeasure::Payments => found.counts.insert(limit),
                 };
                 if period != WindowPeriod::Lifetime {
-                    found.lengths.insert(at.since(period.cut(at)));
+                    found.lengths.insert(at.since(period.newest_expired_time(at)));
                 }
             }
             let [repeats, payees, prices] = &mut found.compares;
@@ -335,7 +335,7 @@ fn add_counterexamples(
         network,
         at,
     } = *call_context;
-    let Ok(payable) = operation.payable_limit(network, at) else {
+    let Ok(payable) = operation.payee_and_max_price(network, at) else {
         return;
     };
     let boundaries = Boundaries::from_limit_change(before, now, service, at);
@@ -343,7 +343,7 @@ fn add_counterexamples(
     let highest = boundaries
         .percents
         .iter()
-        .map(|percent| max_usual_price(price, *percent));
+        .map(|percent| max_price_above_usual(price, *percent));
     let at_limits = boundaries
         .amounts
         .iter()
@@ -466,7 +466,7 @@ impl Request<'_> {
                 WindowMeasure::Amounts => Some(self.history.spent),
                 WindowMeasure::Payments => Amount::from_units(self.history.calls),
             };
-            let is_counted = at.before(self.history.ago) > period.cut(at);
+            let is_counted = at.before(self.history.ago) > period.newest_expired_time(at);
             used.filter(|_| is_counted).unwrap_or(Amount::ZERO)
         };
         let windows = limits.agent.counting_rules();
@@ -474,7 +474,7 @@ impl Request<'_> {
         let windows: Vec<(RuleId, Amount)> = windows.collect();
         let inputs = RecordedInputs::for_possible_call(&decision, service, operation);
         let recent = ReplayedRecentPayments {
-            payments: self.recent(&inputs, at),
+            payments: self.recent_payments(&inputs, at),
             has_recorded_prices: false,
         };
         Verdict::from_evaluation(inputs.evaluate_under(&Limits {
@@ -486,7 +486,7 @@ impl Request<'_> {
         }))
     }
 
-    fn recent(&self, inputs: &RecordedInputs<'_>, at: Timestamp) -> RecentPayments {
+    fn recent_payments(&self, inputs: &RecordedInputs<'_>, at: Timestamp) -> RecentPayments {
         let ExampleHistory {
             is_repeated,
             ago,

@@ -98,9 +98,9 @@ impl<'a> Grant<'a> {
         self.facts.approval.map(|approval| approval.id)
     }
     /// Returns the update of the recent payments; `None` if no rule needs it. The reservation stores only
-    /// [`RecentUpdate::call_only`].
-    pub fn recent_update(&self) -> Option<RecentUpdate> {
-        limits::recent_update(&self.facts, self.operation)
+    /// [`RecentUpdate::keep_only_call`].
+    pub fn recent_payments_update(&self) -> Option<RecentUpdate> {
+        limits::recent_payments_update(&self.facts, self.operation)
     }
     /// Returns the ids of the windows that count the payment in this unit, in the order of [`Grant::charges`].
     pub fn counting_rules(&self, measure: WindowMeasure) -> impl Iterator<Item = RuleId> + use<'a> {
@@ -248,7 +248,7 @@ pub fn evaluate<'a>(inputs: &EvaluationInputs<'a>) -> Decision<'a> {
     let price = limits::check_price(&mut failure, inputs);
     let payee = limits::check_payee(&mut failure, inputs);
     let approval = check_approval(&mut failure, inputs, policy);
-    failure.escalate_if_approval_required(inputs, policy, limits::approval_limits(inputs));
+    failure.escalate_if_approval_required(inputs, policy, limits::limits_requiring_approval(inputs));
     let balance = inputs.balance.map(|balance| (balance, Amount::ZERO));
     let balance = failure.record_amount_limit_check(CheckName::Balance, amount, balance, |balance, _| {
         let (required, wallet) = (amount, inputs.agent.wallet.address);
@@ -376,7 +376,7 @@ fn window_charges<'a>(
 ) -> impl Iterator<Item = Option<Charge<'a>>> {
     let amount = inputs.intent.offer.amount();
     let charge = move |window: &'a Window, counted: WindowMeasure, cap| {
-        window.charge(counted.to_units(amount), cap, inputs.at, inputs.eviction)
+        window.charge(counted.payment_units(amount), cap, inputs.at, inputs.eviction)
     };
     // The payment is reserved only if the policy still has the version that was evaluated here. The window may have an
     // older version of the policy.
@@ -540,7 +540,7 @@ fn vendor_mismatch(inputs: &EvaluationInputs<'_>, operation: &Operation) -> Opti
     if pay_to == inputs.agent.wallet.address {
         return Some(Block::PayeeIsPayer);
     }
-    let payable = match operation.payable_limit(inputs.network, inputs.at) {
+    let payable = match operation.payee_and_max_price(inputs.network, inputs.at) {
         Ok(payable) => payable,
         Err(unpayable) => return Some(Block::Unpayable(unpayable)),
     };
@@ -553,7 +553,7 @@ fn vendor_mismatch(inputs: &EvaluationInputs<'_>, operation: &Operation) -> Opti
     // The provider may already require a payee or price that is delayed in the catalog.
     let next = operation.next.as_ref().and_then(NextPricing::effective_from);
     let next =
-        next.filter(|from| inputs.at < *from && operation.payable_limit(inputs.network, *from).is_ok_and(allows));
+        next.filter(|from| inputs.at < *from && operation.payee_and_max_price(inputs.network, *from).is_ok_and(allows));
     Some(match next {
         Some(retry_at) => Block::PayeeTooYoung { retry_at },
         None if pay_to != payable.pay_to => Block::PayeeNotInCatalog,
@@ -566,10 +566,12 @@ fn check_approval(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>, pol
     let Some(policy) = policy else {
         return Check::unknown(CheckName::Approval);
     };
-    let first = limits::approval_limits(inputs).find(|limit| limit.kind.check() == CheckName::Approval);
+    let first = limits::limits_requiring_approval(inputs).find(|limit| limit.kind.check_label() == CheckName::Approval);
     let check = match first {
         None => Check::passed(CheckName::Approval),
-        Some(_) => failure.record_approval_requirement(CheckName::Approval, inputs, limits::approval_limits(inputs)),
+        Some(_) => {
+            failure.record_approval_requirement(CheckName::Approval, inputs, limits::limits_requiring_approval(inputs))
+        }
     };
     Check {
         limit: Some(first.map_or(policy.require_approval_above, |limit| limit.above)),

@@ -24,7 +24,7 @@ impl OwnershipOffer {
     pub const VALIDITY: Duration = Duration::from_secs_u32(7 * 86_400);
 
     /// Returns whether a second operator must confirm the offer first.
-    pub fn awaits_second(&self) -> bool {
+    pub fn awaits_second_operator(&self) -> bool {
         self.ends_at == self.at
     }
 
@@ -62,7 +62,7 @@ mod tests {
         ] {
             assert_eq!(offer.is_open_to(person, now), is_open, "{person:?} {now}");
         }
-        assert!(!offer.awaits_second());
-        assert!(OwnershipOffer { ends_at: at, ..offer }.awaits_second());
+        assert!(!offer.awaits_second_operator());
+        assert!(OwnershipOffer { ends_at: at, ..offer }.awaits_second_operator());
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::{
     Catalog, ErrorKind, Result, ServiceId, Timestamp, ValidationError, catalog::service::named,
-    policy::rule::at_least_one, policy::rule::list_errors,
+    policy::rule::is_at_least_one, policy::rule::list_errors,
 };
 use ipnet::IpNet;
 use std::{fmt, net::IpAddr};
@@ -135,7 +135,7 @@ impl RequestedScope {
         let mut errors = Vec::new();
         if let Some(permissions) = &self.permissions {
             let max = Permission::ALL.len();
-            errors.extend(list_errors("/permissions", permissions, at_least_one, max, |_| None));
+            errors.extend(list_errors("/permissions", permissions, is_at_least_one, max, |_| None));
         }
         let services = self.services.map(|references| {
             let found = references.into_iter().map(|reference| {
@@ -146,12 +146,12 @@ impl RequestedScope {
             // The message does not repeat the text, because the user may have pasted a key by mistake.
             let unknown = |service: &Result<_, _>| service.is_err().then(|| "is no service of the catalog".to_owned());
             let max = KeyScope::MAX_SERVICES;
-            errors.extend(list_errors("/services", &found, at_least_one, max, unknown));
+            errors.extend(list_errors("/services", &found, is_at_least_one, max, unknown));
             found.into_iter().filter_map(Result::ok).collect()
         });
         if let Some(networks) = &self.networks {
             let max = KeyScope::MAX_NETWORKS;
-            errors.extend(list_errors("/networks", networks, at_least_one, max, |_| None));
+            errors.extend(list_errors("/networks", networks, is_at_least_one, max, |_| None));
         }
         if self.expires_at.is_some_and(|at| at <= now) {
             errors.push(ValidationError::at_path("/expires_at", "must be in the future"));

@@ -33,7 +33,9 @@ pub(super) fn check_schedules(failure: &mut FirstFailure, inputs: &EvaluationInp
 }
 
 /// Returns the limits that require an approval: the threshold, then rules. Limits that an exception waives are omitted.
-pub(super) fn approval_limits<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = AskingLimit> + use<'a> {
+pub(super) fn limits_requiring_approval<'a>(
+    inputs: &EvaluationInputs<'a>,
+) -> impl Iterator<Item = AskingLimit> + use<'a> {
     let (evaluation_inputs, amount) = (*inputs, inputs.intent.offer.amount());
     let policy = evaluation_inputs
         .enabled
@@ -97,7 +99,7 @@ fn exceeded_threshold(rule: &Rule, inputs: &EvaluationInputs<'_>) -> Option<(Ask
             action: LimitAction::Ask,
             ..
         } => {
-            let last = last_call(inputs, inputs.operation?)?;
+            let last = last_call_time(inputs, inputs.operation?)?;
             (inputs.at.since(last) < *within).then_some((AskingKind::DuplicateGuard, Amount::ZERO))
         }
         RuleKind::PriceAboveUsual {
@@ -106,7 +108,7 @@ fn exceeded_threshold(rule: &Rule, inputs: &EvaluationInputs<'_>) -> Option<(Ask
             action: LimitAction::Ask,
             ..
         } => {
-            let max = max_usual_price(usual_price(inputs, inputs.operation?, *over)?, *percent);
+            let max = max_price_above_usual(usual_price(inputs, inputs.operation?, *over)?, *percent);
             (amount > max).then_some((AskingKind::PriceAboveUsual, max))
         }
         RuleKind::NewPayee { .. } => (!is_known_payee(inputs)).then_some((AskingKind::NewPayee, Amount::ZERO)),
@@ -145,7 +147,7 @@ pub(super) fn next_time_all_schedules_open<'a>(
 }
 
 fn is_exceeded(rule: &CountingRule<'_>, window: &Window, inputs: &EvaluationInputs<'_>) -> bool {
-    let units = rule.counted.to_units(inputs.intent.offer.amount());
+    let units = rule.counted.payment_units(inputs.intent.offer.amount());
     let sum = window.counted_amount_at(inputs.at).plus(units);
     sum.is_none_or(|sum| sum > rule.limit)
 }
@@ -194,8 +196,8 @@ fn check_counting_rules(
     let (rule, window) = deciding_rule(inputs, is_of_kind)?;
     let used = window.counted_amount_at(inputs.at);
     let check = if is_exceeded(&rule, window, inputs) {
-        failure.record_exceeded_limit(name, rule.action(), inputs, approval_limits(inputs), || {
-            let units = rule.counted.to_units(inputs.intent.offer.amount());
+        failure.record_exceeded_limit(name, rule.action(), inputs, limits_requiring_approval(inputs), || {
+            let units = rule.counted.payment_units(inputs.intent.offer.amount());
             block(rule, used, window.first_fitting_time(units, rule.limit, inputs.at))
         })
     } else {
@@ -260,7 +262,7 @@ pub(super) fn check_duplicate(failure: &mut FirstFailure, inputs: &EvaluationInp
     let Some(operation) = inputs.operation else {
         return Some(Check::unknown(CheckName::Duplicate));
     };
-    let Some(last) = last_call(inputs, operation) else {
+    let Some(last) = last_call_time(inputs, operation) else {
         return Some(Check::passed(CheckName::Duplicate));
     };
     let age = inputs.at.since(last);
@@ -278,14 +280,20 @@ pub(super) fn check_duplicate(failure: &mut FirstFailure, inputs: &EvaluationInp
     Some(Check {
         limit: seconds_as_amount(within),
         used: seconds_as_amount(age),
-        ..failure.record_exceeded_limit(CheckName::Duplicate, action, inputs, approval_limits(inputs), block)
+        ..failure.record_exceeded_limit(
+            CheckName::Duplicate,
+            action,
+            inputs,
+            limits_requiring_approval(inputs),
+            block,
+        )
     })
 }
 
-fn last_call(inputs: &EvaluationInputs<'_>, operation: &Operation) -> Option<Timestamp> {
+fn last_call_time(inputs: &EvaluationInputs<'_>, operation: &Operation) -> Option<Timestamp> {
     inputs
         .recent
-        .last_call(CallDigest::from_intent(inputs.intent, &operation.slug))
+        .last_call_time(CallDigest::from_intent(inputs.intent, &operation.slug))
 }
 
 fn seconds_as_amount(duration: Duration) -> Option<Amount> {
@@ -309,7 +317,7 @@ pub(super) fn check_price(failure: &mut FirstFailure, inputs: &EvaluationInputs<
     };
     let amount = inputs.intent.offer.amount();
     let judged = limits.filter_map(|(rule, percent, over, action)| {
-        let max = max_usual_price(usual_price(inputs, operation, over)?, percent);
+        let max = max_price_above_usual(usual_price(inputs, operation, over)?, percent);
         Some((rule, max, action))
     });
     // Blocking rules come before rules that require an approval.
@@ -320,9 +328,13 @@ pub(super) fn check_price(failure: &mut FirstFailure, inputs: &EvaluationInputs<
     let check = if amount <= max {
         Check::passed(CheckName::Price)
     } else {
-        failure.record_exceeded_limit(CheckName::Price, action, inputs, approval_limits(inputs), || {
-            Block::PriceAboveUsual { rule, most: max }
-        })
+        failure.record_exceeded_limit(
+            CheckName::Price,
+            action,
+            inputs,
+            limits_requiring_approval(inputs),
+            || Block::PriceAboveUsual { rule, most: max },
+        )
     };
     Some(Check {
         limit: Some(max),
@@ -330,8 +342,8 @@ pub(super) fn check_price(failure: &mut FirstFailure, inputs: &EvaluationInputs<
     })
 }
 
-fn usual_price(inputs: &EvaluationInputs<'_>, operation: &Operation, over: UsualPrice) -> Option<Amount> {
-    match over {
+fn usual_price(inputs: &EvaluationInputs<'_>, operation: &Operation, basis: UsualPrice) -> Option<Amount> {
+    match basis {
         UsualPrice::Catalog => Some(operation.expected_price(inputs.at)),
         UsualPrice::Median(count) => inputs
             .recent
@@ -340,19 +352,19 @@ fn usual_price(inputs: &EvaluationInputs<'_>, operation: &Operation, over: Usual
 }
 
 /// Returns the maximum price that exceeds the usual price by at most `percent` percent, rounded down.
-pub(super) fn max_usual_price(usual_price: Amount, percent: u32) -> Amount {
+pub(super) fn max_price_above_usual(usual_price: Amount, percent: u32) -> Amount {
     let hundredths = u128::from(percent).saturating_add(100);
     let max = u128::from(usual_price.units()).saturating_mul(hundredths) / 100;
     let max = u64::try_from(max).ok().and_then(Amount::from_units);
     max.unwrap_or(Amount::MAX)
 }
 
-/// Returns the lowest usual price from which [`max_usual_price`] computes `max`; `None` if there is none.
-pub(super) fn lowest_usual_price_for_max(max: Amount, percent: u32) -> Option<Amount> {
+/// Returns the lowest usual price from which [`max_price_above_usual`] computes `max`; `None` if there is none.
+pub(super) fn lowest_usual_price_for_max_price(max: Amount, percent: u32) -> Option<Amount> {
     let hundredths = u128::from(percent).saturating_add(100);
     let usual = u128::from(max.units()).saturating_mul(100).div_ceil(hundredths);
     let usual = u64::try_from(usual).ok().and_then(Amount::from_units)?;
-    (max_usual_price(usual, percent) == max).then_some(usual)
+    (max_price_above_usual(usual, percent) == max).then_some(usual)
 }
 
 /// Checks that the payee was paid before, if a rule requires an approval for new payees.
@@ -361,7 +373,7 @@ pub(super) fn check_payee(failure: &mut FirstFailure, inputs: &EvaluationInputs<
     if is_known_payee(inputs) {
         return Some(Check::passed(CheckName::Payee));
     }
-    Some(failure.record_approval_requirement(CheckName::Payee, inputs, approval_limits(inputs)))
+    Some(failure.record_approval_requirement(CheckName::Payee, inputs, limits_requiring_approval(inputs)))
 }
 
 fn is_known_payee(inputs: &EvaluationInputs<'_>) -> bool {
@@ -371,7 +383,7 @@ fn is_known_payee(inputs: &EvaluationInputs<'_>) -> bool {
 }
 
 /// Returns the update of the recent payments for an allowed payment; `None` if no rule needs it.
-pub(super) fn recent_update(inputs: &EvaluationInputs<'_>, operation: &Operation) -> Option<RecentUpdate> {
+pub(super) fn recent_payments_update(inputs: &EvaluationInputs<'_>, operation: &Operation) -> Option<RecentUpdate> {
     let mut guarded = false;
     let mut forbidden: Option<Duration> = None;
     let mut payee = None;

@@ -82,7 +82,7 @@ impl PresentedKey {
         let key = agent
             .filter(|agent| agent.id == self.agent)
             .and_then(|agent| agent.find_key(self.key));
-        let is_proven = self.is_proven_for(key.map(|key| &key.credential));
+        let is_proven = self.matches_credential(key.map(|key| &key.credential));
         let in_force = key.is_some_and(|key| !key.has_ended(now)) && self.is_current(now);
         is_proven & in_force
     }
@@ -90,12 +90,12 @@ impl PresentedKey {
     /// Returns whether this proves possession of `key` and the key is valid at `now`. The caller checks that the key
     /// belongs to the agent.
     pub fn matches_key(&self, key: &AgentKey, now: Timestamp) -> bool {
-        self.is_proven_for(Some(&key.credential)) & (!key.has_ended(now) && self.is_current(now))
+        self.matches_credential(Some(&key.credential)) & (!key.has_ended(now) && self.is_current(now))
     }
 
     /// Compares the proof with a key's credential. Without a suitable credential, compares with a constant
     /// and returns false, so that timing does not reveal whether the key exists.
-    fn is_proven_for(&self, credential: Option<&KeyCredential>) -> bool {
+    fn matches_credential(&self, credential: Option<&KeyCredential>) -> bool {
         match &self.proof {
             Proof::Secret(digest) => {
                 let expected = match credential {

@@ -111,8 +111,8 @@ impl LimitIncreaseRequest {
     ) -> Result<TemporaryCaps, Vec<ValidationError>> {
         let (call, day) = ("/max_per_call_units", "/max_per_day_units");
         let mut errors = Vec::new();
-        let mut restrict = |path: &str, requested, restricted, cap| {
-            granted_cap(requested, restricted, cap).unwrap_or_else(|message| {
+        let mut restrict = |path: &str, requested, chosen, current| {
+            granted_cap(requested, chosen, current).unwrap_or_else(|message| {
                 errors.push(ValidationError::at_path(path, message));
                 None
             })
@@ -149,31 +149,31 @@ impl LimitIncreaseRequest {
     }
 }
 
-/// Returns the cap to grant: the cap `restricted` that the owner chose, or the requested cap if the owner chose none.
-/// `None` means that the policy's cap `cap` stays unchanged.
-fn granted_cap(requested: Option<Amount>, restricted: Option<Amount>, cap: Amount) -> Result<Option<Amount>, String> {
-    match (requested, restricted) {
+/// Returns the cap to grant: the cap `chosen` that the owner chose, or the requested cap if the owner chose none.
+/// `None` means that the policy's cap `current` stays unchanged.
+fn granted_cap(requested: Option<Amount>, chosen: Option<Amount>, current: Amount) -> Result<Option<Amount>, String> {
+    match (requested, chosen) {
         (requested, None) => Ok(requested),
         (_, Some(Amount::ZERO)) => Ok(None),
         (None, Some(_)) => Err("was not requested".to_owned()),
-        (Some(requested), Some(restricted)) if restricted > requested => {
+        (Some(requested), Some(chosen)) if chosen > requested => {
             Err(format!("must be at most the requested {requested} units"))
         }
-        (Some(_), Some(restricted)) if restricted <= cap => Err(format!(
-            "must be above the cap of {cap} units, or 0 to leave the cap unchanged"
+        (Some(_), Some(chosen)) if chosen <= current => Err(format!(
+            "must be above the cap of {current} units, or 0 to leave the cap unchanged"
         )),
-        (Some(_), Some(restricted)) => Ok(Some(restricted)),
+        (Some(_), Some(chosen)) => Ok(Some(chosen)),
     }
 }
 
 impl TemporaryCaps {
     /// Returns the maximum amount that the agent can pay from `now` to the end of the increase: the daily cap
     /// for each started day.
-    pub fn max_exposure(&self, present: Caps, now: Timestamp) -> Amount {
+    pub fn max_exposure(&self, current_caps: Caps, now: Timestamp) -> Amount {
         let per_day = self
             .caps
             .max_per_day
-            .map_or(present.per_day, |cap| cap.max(present.per_day));
+            .map_or(current_caps.per_day, |cap| cap.max(current_caps.per_day));
         let days = self
             .until
             .since(now)
@@ -211,11 +211,11 @@ mod tests {
                 },
                 until: secs(until),
             };
-            let present = Caps {
+            let current_caps = Caps {
                 per_call: units(5),
                 per_day: units(50),
             };
-            increase.max_exposure(present, secs(100)).units()
+            increase.max_exposure(current_caps, secs(100)).units()
         };
         let rows = [
             (Some(100), 101, 100),

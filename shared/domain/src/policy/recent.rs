@@ -170,7 +170,7 @@ pub struct RecentUpdate {
 
 impl RecentUpdate {
     /// Returns the part that the reservation stores: only the call. `None` if this update has no call.
-    pub fn call_only(mut self) -> Option<Self> {
+    pub fn keep_only_call(mut self) -> Option<Self> {
         (self.payee, self.prices) = (None, None);
         self.forget.retain(|(key, _)| matches!(key, RecentKey::Call(_)));
         self.call.is_some().then_some(self)
@@ -189,7 +189,7 @@ impl RecentPayments {
 
     /// Returns when this call was last authorized. For a call that a full list lacks, returns the oldest call's time as
     /// an upper bound.
-    pub fn last_call(&self, call: CallDigest) -> Option<Timestamp> {
+    pub fn last_call_time(&self, call: CallDigest) -> Option<Timestamp> {
         let known = self.calls.iter().find(|(known, _)| *known == call).map(|(_, at)| *at);
         let oldest = || self.calls.iter().map(|(_, at)| *at).min();
         known.or_else(|| oldest().filter(|_| self.calls.len() >= MAX_RECENT_CALLS))

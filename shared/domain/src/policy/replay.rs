@@ -268,7 +268,7 @@ impl<'a> RecordedInputs<'a> {
     }
 
     /// Marks the payment as approved. The checks show an approval only if the approval waived a check.
-    pub(super) const fn set_approved(&mut self) {
+    pub(super) const fn mark_payment_as_approved(&mut self) {
         self.is_approved = true;
     }
 
@@ -364,8 +364,8 @@ impl<'a> RecordedInputs<'a> {
         };
         // If a check failed although an approval was used, the approval did not waive all limits of the
         // check.
-        let is_approved = |limit: &AskingLimit| self.is_approved && !decision.has_failed(limit.kind.check());
-        let asking_limits: Vec<AskingLimit> = limits::approval_limits(&inputs).filter(is_approved).collect();
+        let is_approved = |limit: &AskingLimit| self.is_approved && !decision.has_failed(limit.kind.check_label());
+        let asking_limits: Vec<AskingLimit> = limits::limits_requiring_approval(&inputs).filter(is_approved).collect();
         let approval = self.is_approved.then(|| GivenApproval {
             id: ApprovalId::derive(agent.id, &self.intent.fingerprint, 0),
             asking: &asking_limits,
@@ -566,10 +566,10 @@ fn recorded_median(decision: &RecordedDecision, rules: &[Rule], service: &Servic
             percent, over, action, ..
         } if rule.kind.applies_to(service) => {
             let median = match over {
-                UsualPrice::Catalog => {
-                    (limits::max_usual_price(operation.expected_price(decision.at), percent) == max).then_some(None)?
-                }
-                UsualPrice::Median(prices) => Some((prices, limits::lowest_usual_price_for_max(max, percent)?)),
+                UsualPrice::Catalog => (limits::max_price_above_usual(operation.expected_price(decision.at), percent)
+                    == max)
+                    .then_some(None)?,
+                UsualPrice::Median(prices) => Some((prices, limits::lowest_usual_price_for_max_price(max, percent)?)),
             };
             Some((rule.id, action, median))
         }

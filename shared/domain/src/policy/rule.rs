@@ -215,7 +215,7 @@ pub enum WindowMeasure {
 
 impl WindowMeasure {
     /// Returns the units that a payment of `amount` adds to the window.
-    pub const fn to_units(self, amount: Amount) -> Amount {
+    pub const fn payment_units(self, amount: Amount) -> Amount {
         match self {
             Self::Amounts => amount,
             Self::Payments => Amount::ONE,
@@ -290,7 +290,7 @@ impl<'a> CountingRule<'a> {
 
     /// Returns a fingerprint of the rule's period and scope. After a change of this fingerprint, the stored window may
     /// lack payments.
-    pub fn coverage(&self) -> Fingerprint {
+    pub fn coverage_fingerprint(&self) -> Fingerprint {
         let RuleScope {
             services,
             categories,
@@ -527,19 +527,19 @@ impl RuleKind {
             let max = Self::MAX_SELECTED;
             let services = scope
                 .services
-                .map(|slugs| list_errors("/services", slugs, at_least_one, max, unknown));
+                .map(|slugs| list_errors("/services", slugs, is_at_least_one, max, unknown));
             let categories = scope
                 .categories
-                .map(|names| list_errors("/categories", names, at_least_one, max, |_| None));
+                .map(|names| list_errors("/categories", names, is_at_least_one, max, |_| None));
             let keys = scope
                 .keys
-                .map(|keys| list_errors("/keys", keys, at_least_one, max, |_| None));
+                .map(|keys| list_errors("/keys", keys, is_at_least_one, max, |_| None));
             let errors = services.into_iter().chain(categories).chain(keys);
             errors.flatten().collect::<Vec<ValidationError>>()
         };
         match self {
             Self::CategoryBlock { categories } => {
-                list_errors("/categories", categories, at_least_one, Self::MAX_SELECTED, |_| None)
+                list_errors("/categories", categories, is_at_least_one, Self::MAX_SELECTED, |_| None)
             }
             Self::VendorAllowlist { vendors } => {
                 let services: Vec<_> = vendors.iter().filter_map(Vendor::service_slug).collect();
@@ -617,7 +617,7 @@ impl RuleKind {
                 return list_errors(
                     "/periods",
                     &schedule.periods,
-                    at_least_one,
+                    is_at_least_one,
                     Schedule::MAX_PERIODS,
                     |_| None,
                 );
@@ -637,7 +637,7 @@ impl RuleKind {
     }
 }
 
-pub(crate) const fn at_least_one(count: usize) -> bool {
+pub(crate) const fn is_at_least_one(count: usize) -> bool {
     count > 0
 }
 

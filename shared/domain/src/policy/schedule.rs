@@ -43,7 +43,7 @@ impl ZoneName {
 
     /// Returns the date in this time zone.
     pub(super) fn local_day(self, at: Timestamp) -> Option<NaiveDate> {
-        let secs = seconds(at);
+        let secs = unix_seconds(at);
         let local = DateTime::from_timestamp(secs.saturating_add(self.utc_offset(secs)), 0)?;
         Some(local.date_naive())
     }
@@ -170,7 +170,7 @@ impl Schedule {
 
     /// Returns whether payments are allowed at this time.
     pub fn is_open(&self, at: Timestamp) -> bool {
-        let secs = seconds(at);
+        let secs = unix_seconds(at);
         self.is_open_at_wall_time(secs.saturating_add(self.zone.utc_offset(secs)))
     }
 
@@ -223,7 +223,7 @@ impl SchedulePeriod {
 
     /// Returns the first start of the period after `at`, which is outside the period.
     fn next_start(&self, zone: ZoneName, at: Timestamp) -> Option<Timestamp> {
-        let mut from = seconds(at);
+        let mut from = unix_seconds(at);
         for _ in 0..MAX_SEARCH_DAYS {
             let to = from.saturating_add(DAY);
             let change = zone.first_offset_change_between(from, to);
@@ -297,7 +297,7 @@ impl fmt::Display for SchedulePeriod {
     }
 }
 
-fn seconds(at: Timestamp) -> i64 {
+fn unix_seconds(at: Timestamp) -> i64 {
     i64::try_from(at.secs()).unwrap_or(i64::MAX)
 }
 

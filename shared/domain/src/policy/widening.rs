@@ -64,7 +64,7 @@ impl RuleKind {
     /// Returns whether the rule is at least as strict as `before`. An exception is as strict if it excepts no
     /// additional payment.
     pub fn is_as_strict_as(&self, before: &Self) -> bool {
-        let covers_services = has_kept_all_matches(before.service_slugs(), self.service_slugs());
+        let covers_services = is_selection_subset(before.service_slugs(), self.service_slugs());
         match (before, self) {
             (Self::CategoryBlock { categories: before }, Self::CategoryBlock { categories: now }) => {
                 before.iter().all(|category| now.contains(category))
@@ -88,7 +88,7 @@ impl RuleKind {
                 },
             ) => {
                 covers_services
-                    && has_kept_all_matches(categories.as_deref(), categories_now.as_deref())
+                    && is_selection_subset(categories.as_deref(), categories_now.as_deref())
                     && threshold_sort_key(*above_now) <= threshold_sort_key(*above)
             }
             (
@@ -151,8 +151,8 @@ impl RuleKind {
 impl ApprovalException {
     /// Returns whether `before` already waives each approval that this exception waives.
     fn is_as_strict_as(&self, before: &Self) -> bool {
-        has_kept_all_matches(self.services.as_deref(), before.services.as_deref())
-            && has_kept_all_matches(self.keys.as_deref(), before.keys.as_deref())
+        is_selection_subset(self.services.as_deref(), before.services.as_deref())
+            && is_selection_subset(self.keys.as_deref(), before.keys.as_deref())
             && (before.operation.is_none() || self.operation == before.operation)
             && self.payee == before.payee
             && self.max_amount <= before.max_amount
@@ -166,8 +166,8 @@ impl RuleWindow {
     /// Returns whether the window counts every payment that `before` counts, and the action is at least as
     /// strict. The caller compares the services.
     fn is_as_strict_as(&self, before: &Self) -> bool {
-        has_kept_all_matches(before.categories.as_deref(), self.categories.as_deref())
-            && has_kept_all_matches(before.keys.as_deref(), self.keys.as_deref())
+        is_selection_subset(before.categories.as_deref(), self.categories.as_deref())
+            && is_selection_subset(before.keys.as_deref(), self.keys.as_deref())
             && (before.per_payee || !self.per_payee)
             && (self.period == before.period || self.period.covers(before.period))
             && self.action.is_as_strict_as(before.action)
@@ -181,7 +181,7 @@ impl LimitAction {
 }
 
 /// Returns whether `now` still contains everything in `before`. `None` contains everything.
-fn has_kept_all_matches<T: PartialEq>(before: Option<&[T]>, now: Option<&[T]>) -> bool {
+fn is_selection_subset<T: PartialEq>(before: Option<&[T]>, now: Option<&[T]>) -> bool {
     match (before, now) {
         (_, None) => true,
         (None, Some(_)) => false,

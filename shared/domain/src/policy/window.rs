@@ -127,7 +127,7 @@ impl WindowPeriod {
     }
 
     /// Returns the newest payment time that no longer counts at `at`; the epoch if every payment counts.
-    pub fn cut(self, at: Timestamp) -> Timestamp {
+    pub fn newest_expired_time(self, at: Timestamp) -> Timestamp {
         match self {
             Self::Rolling(duration) => at.before(duration),
             Self::Calendar(period, zone) => {
@@ -336,7 +336,7 @@ impl Window {
 
     /// Returns the payments in `oldest` that no longer count at `at`.
     pub fn expired_payments(&self, at: Timestamp) -> &[Entry] {
-        let cut = self.period.cut(at);
+        let cut = self.period.newest_expired_time(at);
         let count = self.oldest.partition_point(|entry| entry.at <= cut);
         self.oldest.get(..count).unwrap_or_default()
     }
@@ -424,7 +424,7 @@ impl Window {
             cap,
             total: self.total,
             stamp: self.stamp,
-            watermark: self.period.cut(at),
+            watermark: self.period.newest_expired_time(at),
             evict,
             evicted: sum_entries(evict),
             cleared: self.watermark,
@@ -623,7 +623,11 @@ mod tests {
         for (period, zone, at, start, end) in rows {
             let (window, at) = (calendar(period, zone), time(at));
             let last = Timestamp::from_micros(time(start).micros() - 1).unwrap();
-            assert_eq!((window.cut(at), window.end(at)), (last, Some(time(end))), "{zone} {at}");
+            assert_eq!(
+                (window.newest_expired_time(at), window.end(at)),
+                (last, Some(time(end))),
+                "{zone} {at}"
+            );
         }
     }
 
@@ -671,11 +675,13 @@ mod tests {
         ) {
             let (paid, now) = (Timestamp::from_micros(paid).unwrap(), Timestamp::from_micros(paid + later).unwrap());
             let end = period.end(paid).unwrap_or(Timestamp::MAX);
-            prop_assert!(period.cut(paid) < paid && paid < end);
-            prop_assert_eq!(period.cut(now) < paid, now < end, "{:?}", end);
-            let cut = period.cut(now);
+            prop_assert!(period.newest_expired_time(paid) < paid && paid < end);
+            prop_assert_eq!(period.newest_expired_time(now) < paid, now < end, "{:?}", end);
+            let cut = period.newest_expired_time(now);
             if cut > Timestamp::EPOCH {
-                prop_assert!(period.cut(period.end(cut).unwrap()) >= cut && period.end(cut).unwrap() <= now);
+                prop_assert!(
+                    period.newest_expired_time(period.end(cut).unwrap()) >= cut && period.end(cut).unwrap() <= now
+                );
             }
         }
 
@@ -685,8 +691,8 @@ mod tests {
             later in 0..40 * LENGTH.micros(),
         ) {
             let (paid, now) = (Timestamp::from_micros(paid).unwrap(), Timestamp::from_micros(paid + later).unwrap());
-            if wide.covers(narrow) && narrow.cut(now) < paid {
-                prop_assert!(wide.cut(now) < paid, "{wide} {narrow} {paid} {now}");
+            if wide.covers(narrow) && narrow.newest_expired_time(now) < paid {
+                prop_assert!(wide.newest_expired_time(now) < paid, "{wide} {narrow} {paid} {now}");
             }
         }
 
@@ -719,7 +725,9 @@ mod tests {
                 }
             }
             for last in &paid {
-                let counted = paid.iter().filter(|entry| entry.at <= last.at && entry.at > period.cut(last.at));
+                let counted = paid
+                    .iter()
+                    .filter(|entry| entry.at <= last.at && entry.at > period.newest_expired_time(last.at));
                 let sum: u64 = counted.map(|entry| entry.amount.units()).sum();
                 prop_assert!(sum <= cap, "{sum} in {period} at {}", last.at);
             }

@@ -199,7 +199,7 @@ impl SettlementTerms {
         let counts = purchase.counts.iter().map(|rule| (rule, WindowMeasure::Payments));
         let rules = budgets.chain(counts).map(|(rule, counted)| {
             let scope = WindowScope::Budget { agent, rule: *rule };
-            (scope, counted.to_units(self.amount))
+            (scope, counted.payment_units(self.amount))
         });
         std::iter::once((WindowScope::Day { agent, service }, self.amount))
             .chain(rules)
@@ -326,7 +326,7 @@ impl Settlement {
 
     /// Makes the settlement authorized again. The argument proves that the transfer vanished.
     #[must_use]
-    pub fn revert_confirmation(self, _transfer_gone: &VanishedTransfer) -> Self {
+    pub fn revert_confirmation(self, _vanished_transfer: &VanishedTransfer) -> Self {
         Self {
             state: SettlementState::Authorized,
             ..self

@@ -5,7 +5,7 @@ use icu_properties::{CodePointSetData, props::DefaultIgnorableCodePoint};
 
 /// Returns each character, with `true` if it is hidden: an invisible character or a direction mark. Joiners, variation
 /// selectors and flag tags that change a visible neighbor are not hidden (UTS #51, ED-14a).
-pub(crate) fn mark_hidden(text: &str) -> impl Iterator<Item = (char, bool)> {
+pub(crate) fn chars_with_hidden_flag(text: &str) -> impl Iterator<Item = (char, bool)> {
     let mut rest = text.chars();
     let mut previous = ' ';
     let mut tags = 0_usize;

@@ -1,11 +1,11 @@
 //! Makes texts from agents, users and providers safe for other readers.
 
-use crate::value::hidden::{is_invisible, mark_hidden};
+use crate::value::hidden::{chars_with_hidden_flag, is_invisible};
 
 /// Returns the text for display, with each hidden character replaced by the code point.
 pub fn escape_hidden_characters(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    for (char, is_hidden) in mark_hidden(text) {
+    for (char, is_hidden) in chars_with_hidden_flag(text) {
         if is_hidden {
             shown.extend(char.escape_unicode());
         } else {

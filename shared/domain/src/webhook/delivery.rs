@@ -106,7 +106,7 @@ impl Delivery {
     }
 
     /// Returns what to do with the delivery at `now`.
-    pub fn next_action(&self, now: Timestamp) -> Due {
+    pub fn next_call_due(&self, now: Timestamp) -> Due {
         match (self.state, self.next_at) {
             (DeliveryState::Delivered | DeliveryState::Failed, _) => Due::Over,
             (DeliveryState::Waiting, Some(next_at)) if now < next_at => Due::In(next_at.since(now)),
@@ -226,8 +226,8 @@ mod tests {
         let (waiting, _) = called(delivery(), 1_000, CallResult::Timeout);
         let claimed = waiting.clone().claim_until(at(1_066));
         assert_eq!((claimed.version, claimed.attempts), (waiting.version + 1, 1));
-        assert_eq!(claimed.next_action(at(1_006)), Due::In(Duration::from_secs_u32(60)));
-        assert_eq!(claimed.next_action(at(1_066)), Due::Now);
+        assert_eq!(claimed.next_call_due(at(1_006)), Due::In(Duration::from_secs_u32(60)));
+        assert_eq!(claimed.next_call_due(at(1_066)), Due::Now);
     }
 
     fn called(delivery: Delivery, secs: u64, result: CallResult) -> (Delivery, AfterCall) {
@@ -252,16 +252,16 @@ mod tests {
 
     #[test]
     fn a_failed_delivery_waits_before_its_retry() {
-        assert_eq!(delivery().next_action(at(1_000)), Due::Now);
+        assert_eq!(delivery().next_call_due(at(1_000)), Due::Now);
         let (waiting, after) = called(delivery(), 1_000, CallResult::Timeout);
         assert_eq!(after, AfterCall::Again(Duration::from_secs_u32(5)));
         assert_eq!((waiting.state, waiting.attempts), (DeliveryState::Waiting, 1));
         // The next call is five seconds after the end of the previous call.
-        assert_eq!(waiting.next_action(at(1_002)), Due::In(Duration::from_secs_u32(4)));
-        assert_eq!(waiting.next_action(at(1_006)), Due::Now);
+        assert_eq!(waiting.next_call_due(at(1_002)), Due::In(Duration::from_secs_u32(4)));
+        assert_eq!(waiting.next_call_due(at(1_006)), Due::Now);
         let (delivered, _) = called(waiting, 1_006, CallResult::Status(204));
         assert_eq!((delivered.state, delivered.attempts), (DeliveryState::Delivered, 2));
-        assert_eq!(delivered.next_action(Timestamp::MAX), Due::Over);
+        assert_eq!(delivered.next_call_due(Timestamp::MAX), Due::Over);
     }
 
     #[test]
@@ -284,25 +284,25 @@ mod tests {
     fn only_a_newer_redelivery_request_repeats_a_delivery() {
         let (delivered, _) = called(delivery(), 1_000, CallResult::Status(200));
         assert_eq!(
-            delivered.clone().with_redelivery_request(None).next_action(at(2_000)),
+            delivered.clone().with_redelivery_request(None).next_call_due(at(2_000)),
             Due::Over
         );
         let again = delivered.with_redelivery_request(Some(request(2)));
-        assert_eq!((again.next_action(at(2_000)), again.attempts), (Due::Now, 0));
+        assert_eq!((again.next_call_due(at(2_000)), again.attempts), (Due::Now, 0));
         let (delivered, _) = called(again, 2_000, CallResult::Status(200));
         for repeated in [request(1), request(2)] {
             assert_eq!(
                 delivered
                     .clone()
                     .with_redelivery_request(Some(repeated))
-                    .next_action(at(3_000)),
+                    .next_call_due(at(3_000)),
                 Due::Over
             );
         }
         assert_eq!(
             delivered
                 .with_redelivery_request(Some(request(3)))
-                .next_action(at(3_000)),
+                .next_call_due(at(3_000)),
             Due::Now
         );
     }

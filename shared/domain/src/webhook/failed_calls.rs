@@ -73,7 +73,12 @@ impl FailedCalls {
     }
 
     /// Creates the event that notifies the owner of `stage`. A repeated event has the same id and time.
-    pub fn stage_event(&self, source: EventSource, user: &UserId, webhook: WebhookId) -> Result<Event, EventError> {
+    pub fn failing_webhook_event(
+        &self,
+        source: EventSource,
+        user: &UserId,
+        webhook: WebhookId,
+    ) -> Result<Event, EventError> {
         let kind = EventKind::WebhookFailing;
         Event::new(
             EventId::derive(kind, &[&webhook, &self.since, &self.stage.name()]),
@@ -153,7 +158,11 @@ mod tests {
     fn repeated_failure_events_have_the_same_id() {
         let person = UserId::derive("https://issuer.example", "ann");
         let webhook = WebhookId::from_uuid(uuid::Uuid::nil());
-        let event = |calls: &FailedCalls| calls.stage_event(EventSource::default(), &person, webhook).unwrap();
+        let event = |calls: &FailedCalls| {
+            calls
+                .failing_webhook_event(EventSource::default(), &person, webhook)
+                .unwrap()
+        };
         let first = failed(None, 0, CallResult::Timeout, 1);
         let notified = failed(Some(first), 13 * HOUR, CallResult::Timeout, 7);
         let later = failed(Some(notified.clone()), 14 * HOUR, CallResult::Timeout, 1);

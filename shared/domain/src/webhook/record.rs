@@ -74,7 +74,7 @@ impl WebhookSettings {
     pub const MAX_AGENTS: usize = 100;
 
     /// Returns whether these settings allow a call that the settings `old` do not allow.
-    pub fn reach_further_than(&self, old: &Self) -> bool {
+    pub fn widens(&self, old: &Self) -> bool {
         let more_enabled = self.enabled && !old.enabled;
         let more_kinds = is_selection_widened(self.kinds.as_ref(), old.kinds.as_ref());
         let more_agents = is_selection_widened(self.agents.as_ref(), old.agents.as_ref());
@@ -354,19 +354,19 @@ mod tests {
             with(|terms| terms.kinds = Some([EventKind::ApprovalAsked, EventKind::AgentFrozen].into())),
         ];
         for terms in wider {
-            assert!(terms.reach_further_than(&some), "{terms:?}");
+            assert!(terms.widens(&some), "{terms:?}");
         }
         let off = with(|terms| terms.enabled = false);
-        assert!(some.reach_further_than(&off));
+        assert!(some.widens(&off));
         for terms in [
             off,
             with(|terms| terms.description = Some("mine".to_owned())),
             with(|terms| terms.content_type = WebhookContentType::Json),
             some.clone(),
         ] {
-            assert!(!terms.reach_further_than(&some), "{terms:?}");
+            assert!(!terms.widens(&some), "{terms:?}");
         }
-        assert!(!some.reach_further_than(&terms()));
+        assert!(!some.widens(&terms()));
     }
 
     #[test]

@@ -156,7 +156,7 @@ impl CallDescription {
         Self {
             request: ProviderRequest {
                 method: operation.method.clone(),
-                url: operation.endpoint.example(),
+                url: operation.endpoint.example_url(),
                 body_hash: None,
             },
             target_url: None,
@@ -173,7 +173,10 @@ impl CallDescription {
             metadata: intent.metadata.clone(),
             catalog_price: operation.map(|operation| CatalogPrice {
                 price: operation.expected_price(at),
-                most: operation.payable_limit(network, at).ok().map(|payable| payable.most),
+                most: operation
+                    .payee_and_max_price(network, at)
+                    .ok()
+                    .map(|payable| payable.most),
             }),
         }
     }

@@ -152,7 +152,7 @@ impl PaymentHeader {
                 ("X-PAYMENT", payload.to_string())
             }
             X402Version::V2 => {
-                let payload = payload_v2(offer, requirement, authorization.nonce, &signed);
+                let payload = payment_payload_v2(offer, requirement, authorization.nonce, &signed);
                 ("PAYMENT-SIGNATURE", remove_json_white_space(&payload))
             }
         };
@@ -180,7 +180,7 @@ struct PayloadV2<'a> {
 /// Returns the v2 payload (x402 v2 specification, transports/http). Servers compare `accepted` with their own
 /// payment requirements and reject changed extensions, so the payload repeats both unchanged, except for an
 /// added payment id.
-fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value) -> String {
+fn payment_payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value) -> String {
     let UnreadMembers(fields) = serde_json::from_str(requirement.get()).unwrap_or_default();
     let field = |name: &str| {
         let found = fields.iter().find(|(field, _)| field == name);

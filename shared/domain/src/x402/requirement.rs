@@ -275,13 +275,13 @@ impl<'a> Requirement<'a> {
             } else {
                 Cow::Owned(format!("{ROOT}/accepts/{index}"))
             };
-            Offer::parse_entry(entry, &path, (self.version, index), network)
+            Offer::parse_payment_requirements(entry, &path, (self.version, index), network)
         })
     }
 }
 
 impl Offer {
-    fn parse_entry(
+    fn parse_payment_requirements(
         entry: &Value,
         path: &str,
         (version, index): (X402Version, u32),

@@ -200,7 +200,7 @@ impl Line {
 /// Computes the SHA-256 of a row's JSON with sorted fields.
 pub(crate) fn row_digest(item: &Item) -> Fingerprint {
     // A row contains only strings and integers, so the conversion to JSON can't fail.
-    let text = json::write_item(item).unwrap_or_default().to_string();
+    let text = json::item_to_json(item).unwrap_or_default().to_string();
     Fingerprint::for_audit_row(text.as_bytes())
 }
 

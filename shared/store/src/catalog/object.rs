@@ -18,7 +18,7 @@ use crate::{
         fault::{Fault, store_error},
         fields::fields,
         item::{Draft, Item, Row},
-        json::{read_item, write_item},
+        json::{item_from_json, item_to_json},
         key::catalog as key,
         ledger::get_all_items,
         table::put_request,
@@ -249,7 +249,7 @@ const BYTES: &str = "bytes";
 /// are sorted, so the same catalog always gives the same bytes.
 fn compress_services(mut services: Vec<Item>) -> Result<Vec<u8>> {
     services.sort_by(|a, b| partition_key(a).cmp(partition_key(b)));
-    let services: Option<Vec<Value>> = services.iter().map(write_item).collect();
+    let services: Option<Vec<Value>> = services.iter().map(item_to_json).collect();
     let services = services.ok_or_else(|| damaged_error("a service has an attribute of an unsupported type"))?;
     let text = Value::Array(services).to_string();
     if text.len() > MAX_BYTES {
@@ -263,7 +263,7 @@ fn decompress_services(packed: &[u8]) -> Result<Vec<Item>> {
     let text = text.map_err(|error| Error::internal(READING, Fault::new(error.to_string())))?;
     let services: Vec<Value> =
         serde_json::from_slice(&text).map_err(|_| damaged_error("the decompressed object is not a list"))?;
-    let services: Option<Vec<Item>> = services.into_iter().map(read_item).collect();
+    let services: Option<Vec<Item>> = services.into_iter().map(item_from_json).collect();
     services.ok_or_else(|| damaged_error("a list element is not an item"))
 }
 

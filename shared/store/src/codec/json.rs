@@ -6,7 +6,7 @@ use serde_json::{Map, Number, Value};
 use std::collections::BTreeMap;
 
 /// Converts an item to JSON with sorted fields. Returns `None` if an attribute has no JSON form.
-pub(crate) fn write_item(item: &Item) -> Option<Value> {
+pub(crate) fn item_to_json(item: &Item) -> Option<Value> {
     let fields: BTreeMap<_, _> = item.iter().collect();
     let fields = fields
         .into_iter()
@@ -14,7 +14,7 @@ pub(crate) fn write_item(item: &Item) -> Option<Value> {
     fields.collect::<Option<Map<_, _>>>().map(Value::Object)
 }
 
-pub(crate) fn read_item(value: Value) -> Option<Item> {
+pub(crate) fn item_from_json(value: Value) -> Option<Item> {
     match from_json(value)? {
         AttributeValue::M(item) => Some(item),
         _ => None,
@@ -34,7 +34,7 @@ fn to_json(value: &AttributeValue) -> Option<Value> {
         }
         AttributeValue::Bool(value) => Some(Value::Bool(*value)),
         AttributeValue::L(values) => values.iter().map(to_json).collect::<Option<_>>().map(Value::Array),
-        AttributeValue::M(item) => write_item(item),
+        AttributeValue::M(item) => item_to_json(item),
         // The item of a service has no attribute of DynamoDB's types binary, set or null.
         _ => None,
     }
@@ -87,8 +87,8 @@ mod tests {
         #[test]
         fn dynamodb_items_survive_conversion_to_json_and_back(value in values()) {
             let item = item(value);
-            let text = write_item(&item).unwrap().to_string();
-            prop_assert_eq!(read_item(serde_json::from_str(&text).unwrap()), Some(item));
+            let text = item_to_json(&item).unwrap().to_string();
+            prop_assert_eq!(item_from_json(serde_json::from_str(&text).unwrap()), Some(item));
         }
     }
 
@@ -103,10 +103,10 @@ mod tests {
             AttributeValue::Null(true),
             AttributeValue::L(vec![AttributeValue::Null(true)]),
         ] {
-            assert_eq!(write_item(&item(value.clone())), None, "{value:?}");
+            assert_eq!(item_to_json(&item(value.clone())), None, "{value:?}");
         }
         for value in [Value::Null, serde_json::json!([1]), serde_json::json!({"x": null})] {
-            assert_eq!(read_item(value.clone()), None, "{value}");
+            assert_eq!(item_from_json(value.clone()), None, "{value}");
         }
     }
 }

@@ -16,7 +16,7 @@ impl KnownDefaultServices {
         known.get(digest).map(Arc::clone)
     }
 
-    pub(crate) fn remember(&self, digest: Fingerprint, set: &Arc<DefaultServices>) {
+    pub(crate) fn insert(&self, digest: Fingerprint, set: &Arc<DefaultServices>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MAX_SETS {
             known.clear();

@@ -102,8 +102,8 @@ impl WebhooksTable {
     pub async fn update_notification_settings(
         &self,
         next: &NotificationSettings,
-        new: Option<&NewNotificationUrl>,
-        old: Option<NoticeUrlId>,
+        new_url: Option<&NewNotificationUrl>,
+        old_url: Option<NoticeUrlId>,
         audit: &AuditEntry,
     ) -> Result<UpdateResult> {
         let before = next.version.saturating_sub(1);
@@ -121,12 +121,15 @@ impl WebhooksTable {
         };
         let mut transaction = Transaction::new();
         transaction.add_update(Role::Settings, update)?;
-        if let Some(NewNotificationUrl { id, url }) = new {
+        if let Some(NewNotificationUrl { id, url }) = new_url {
             let url = Draft::new(&Key::notification_url(&next.person, *id)).with("c", url);
             transaction.add_put_without_returned_item(Role::Url, self.put_item(url.into_item()))?;
         }
-        if let Some(old) = old {
-            transaction.add_delete(Role::Url, self.item_deletion(&Key::notification_url(&next.person, old)))?;
+        if let Some(old_url) = old_url {
+            transaction.add_delete(
+                Role::Url,
+                self.item_deletion(&Key::notification_url(&next.person, old_url)),
+            )?;
         }
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_outcome(&self.db, &mut Backoff::new()).await? {

@@ -9,8 +9,8 @@
 //! 3. Each page of settlements is counted in one transaction with the position in the list (`bfc`). An interrupted
 //!    backfill continues at this position.
 //!
-//! The period and the services are stored as `bf` ([`CountingRule::coverage`]), so an update of the limit needs no
-//! backfill. The lists of recent payments are completed afterwards, and marked with `rbf`
+//! The period and the services are stored as `bf` ([`CountingRule::coverage_fingerprint`]), so an update of the limit
+//! needs no backfill. The lists of recent payments are completed afterwards, and marked with `rbf`
 //! ([`Agent::recent_payment_rules_fingerprint`]).
 //!
 //! A rule that counts each payee alone has a window for each payee. The first payment to a payee starts the window, and
@@ -182,7 +182,7 @@ impl Ledger {
         let rule = source.rule;
         let mut backoff = Backoff::new();
         while let Some(totals) = self.get_item(&Key::window(scope)).await? {
-            let progress = self.read_backfill_progress(&totals, rule.period, &rule.coverage(), now)?;
+            let progress = self.read_backfill_progress(&totals, rule.period, &rule.coverage_fingerprint(), now)?;
             // If the rule was changed meanwhile, the caller reads the changed rule.
             if progress.is_complete || progress.stamp != rule.rule.version {
                 return Ok(());
@@ -234,7 +234,9 @@ impl Ledger {
             let (Some(scope), period) = (counting.window_scope(agent.id, None), counting.period) else {
                 continue;
             };
-            let (mut window, is_backfilled) = self.read_rule_window(scope, period, &counting.coverage()).await?;
+            let (mut window, is_backfilled) = self
+                .read_rule_window(scope, period, &counting.coverage_fingerprint())
+                .await?;
             if is_backfilled {
                 continue;
             }
@@ -248,7 +250,7 @@ impl Ledger {
                 payee: None,
             };
             (window.total, window.oldest, window.complete) = (Amount::ZERO, Vec::new(), true);
-            let (mut position, cut) = (None, period.cut(now));
+            let (mut position, cut) = (None, period.newest_expired_time(now));
             loop {
                 if !pages.try_take_page() {
                     (window.total, window.oldest, window.complete) = (counting.limit, Vec::new(), false);
@@ -300,7 +302,7 @@ impl Ledger {
             // instances differ.
             cut: match position {
                 Some(_) => watermark,
-                None => watermark.max(period.cut(now)),
+                None => watermark.max(period.newest_expired_time(now)),
             },
             position,
             other_horizons: other_watermarks,
@@ -338,7 +340,7 @@ impl Ledger {
         };
         let entry = |settlement: &Settlement| Entry {
             at: settlement.counted_at,
-            amount: rule.counted.to_units(settlement.terms.amount),
+            amount: rule.counted.payment_units(settlement.terms.amount),
             settlement: settlement.terms.id,
         };
         let (counted, others): (Vec<&Settlement>, Vec<&Settlement>) = settlements.iter().partition(counts);
@@ -364,7 +366,7 @@ impl Ledger {
             .expression_attribute_names("#horizon", eviction_watermark_name(rule.period))
             .expression_attribute_values(":delta", delta.write())
             .expression_attribute_values(":stamp", rule.rule.version.write())
-            .expression_attribute_values(":coverage", rule.coverage().write())
+            .expression_attribute_values(":coverage", rule.coverage_fingerprint().write())
             .expression_attribute_values(":cut", progress.cut.write())
             .expression_attribute_values(":one", 1_u32.write());
         // Every write of counted payments changes `ver`, so the condition fails if the window changed since the read.

@@ -83,7 +83,7 @@ impl DecisionInputs {
     }
 
     /// Returns the operators' freeze that applies to the agent, or an error if the freezes were not requested.
-    pub fn frozen_by_operators(&self, agent: &Agent) -> Result<Option<Freeze>> {
+    pub fn find_operator_freeze(&self, agent: &Agent) -> Result<Option<Freeze>> {
         let missing = || Error::internal("reading the freezes", Fault::new("the freezes were not requested"));
         Ok(self.freezes.as_ref().ok_or_else(missing)?.widest_for_agent(agent))
     }
@@ -267,7 +267,8 @@ impl Ledger {
             let Some(scope) = budget.window_scope(agent.id, payee) else {
                 continue;
             };
-            let (period, coverage, is_per_payee) = (budget.period, budget.coverage(), budget.is_per_payee());
+            let (period, coverage, is_per_payee) =
+                (budget.period, budget.coverage_fingerprint(), budget.is_per_payee());
             let (ledger, id, version) = (self.clone(), budget.rule.id, budget.rule.version);
             reads.spawn(async move {
                 let (window, is_backfilled) = ledger.read_rule_window(scope, period, &coverage).await?;

@@ -176,7 +176,7 @@ impl Ledger {
             transaction.add_check(Role::Latest, check)?;
         }
         transaction.add_audit_rows(Role::Audit, audit)?;
-        match transaction.send_while_fresh(&self.db, backoff).await? {
+        match transaction.send_until_outcome_or_fresh_read(&self.db, backoff).await? {
             Some(TransactionOutcome::Committed) => Ok(ReserveWithdrawalResult::Done),
             Some(TransactionOutcome::Refused(rejection)) => {
                 let used = rejection

@@ -186,21 +186,21 @@ pub(crate) fn add_call_removal_to_update(
 /// and `condition` the update's condition.
 pub(crate) fn add_recent_payment_to_update(
     update: UpdateBuilder,
-    recent_update: &RecentUpdate,
+    recent_payments_update: &RecentUpdate,
     sets: &[&str],
     condition: String,
 ) -> UpdateBuilder {
     let mut fields = Vec::new();
-    let paid = recent_update.at.write();
-    if let Some(CallMark { call, .. }) = recent_update.call {
+    let paid = recent_payments_update.at.write();
+    if let Some(CallMark { call, .. }) = recent_payments_update.call {
         fields.push((":call", recent_field_name(RecentKey::Call(call)), paid.clone()));
     }
-    if let Some(payee) = recent_update.payee {
+    if let Some(payee) = recent_payments_update.payee {
         fields.push((":payee", recent_field_name(RecentKey::Payee(payee)), paid));
     }
-    if let Some((operation, prices)) = &recent_update.prices {
+    if let Some((operation, prices)) = &recent_payments_update.prices {
         let paid = PaidPrices {
-            at: recent_update.at,
+            at: recent_payments_update.at,
             prices: prices.clone(),
         };
         fields.push((
@@ -212,7 +212,7 @@ pub(crate) fn add_recent_payment_to_update(
     let mut update = update.expression_attribute_names("#recent", RECENT);
     let mut sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
     let mut condition = condition;
-    if recent_update.is_first {
+    if recent_payments_update.is_first {
         let map = fields.into_iter().map(|(_, name, value)| (name, value));
         sets.push("#recent = :recent".to_owned());
         condition.push_str(" AND attribute_not_exists(#recent)");
@@ -225,13 +225,13 @@ pub(crate) fn add_recent_payment_to_update(
                 .expression_attribute_names(path, name)
                 .expression_attribute_values(place, value);
         }
-        if let Some(not_after) = recent_update.call.and_then(|mark| mark.not_after) {
+        if let Some(not_after) = recent_payments_update.call.and_then(|mark| mark.not_after) {
             condition.push_str(" AND (attribute_not_exists(#recent.#call) OR #recent.#call <= :not_after)");
             update = update.expression_attribute_values(":not_after", not_after.write());
         }
     }
     let mut removed = Vec::new();
-    for (index, (key, at)) in recent_update.forget.iter().enumerate() {
+    for (index, (key, at)) in recent_payments_update.forget.iter().enumerate() {
         let path = format!("#old{index}");
         removed.push(format!("#recent.{path}"));
         if let RecentKey::Call(_) | RecentKey::Payee(_) = key {

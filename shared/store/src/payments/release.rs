@@ -133,7 +133,7 @@ impl Ledger {
             let (mut update, mut condition) = if is_counted {
                 let entry = Key::counted_payment(scope, settlement.counted_at, terms.id);
                 transaction.add_delete_of_existing(Role::Entry(scope), &self.table, entry.attributes())?;
-                (self.subtract(scope, amount), TOTAL_CHECK.to_owned())
+                (self.window_subtraction_update(scope, amount), TOTAL_CHECK.to_owned())
             } else {
                 (self.update_item(&Key::window(scope)), "attribute_exists(pk)".to_owned())
             };
@@ -165,7 +165,7 @@ impl Ledger {
             transaction.add_update(Role::Totals(scope), update)?;
         }
         if let Some(agent) = &agent {
-            self.add_later_rule_releases(&mut transaction, settlement, agent, counted_in)
+            self.add_releases_for_later_rules(&mut transaction, settlement, agent, counted_in)
                 .await?;
         }
         Ok(transaction)
@@ -173,7 +173,7 @@ impl Ledger {
 
     /// Adds writes to the windows of the agent's present rules that are not in `counted_in`, because a backfill may
     /// have counted the payment. The next page of an incomplete backfill then fails.
-    async fn add_later_rule_releases(
+    async fn add_releases_for_later_rules(
         &self,
         transaction: &mut Transaction<Role>,
         settlement: &Settlement,
@@ -196,9 +196,9 @@ impl Ledger {
             let entry = Key::counted_payment(scope, settlement.counted_at, settlement.terms.id);
             let update = if self.get_item(&entry).await?.is_some() {
                 transaction.add_delete_of_existing(Role::LaterRule, &self.table, entry.attributes())?;
-                let update = self.subtract(scope, rule.counted.to_units(settlement.terms.amount));
+                let update = self.window_subtraction_update(scope, rule.counted.payment_units(settlement.terms.amount));
                 update.update_expression(SUBTRACT).condition_expression(TOTAL_CHECK)
-            } else if self.is_backfilled(&totals, rule.period, &rule.coverage())? {
+            } else if self.is_backfilled(&totals, rule.period, &rule.coverage_fingerprint())? {
                 continue;
             } else {
                 // A backfill page that commits after this read may count the payment, so the window's version is
@@ -218,7 +218,7 @@ impl Ledger {
     }
 
     /// Defines the names and values in [`SUBTRACT`] and [`TOTAL_CHECK`], except `:one`.
-    fn subtract(&self, scope: WindowScope, amount: Amount) -> UpdateBuilder {
+    fn window_subtraction_update(&self, scope: WindowScope, amount: Amount) -> UpdateBuilder {
         self.update_item(&Key::window(scope))
             .expression_attribute_names("#total", "total")
             .expression_attribute_values(":amount", add_to_sum(0, amount).write())

@@ -73,7 +73,7 @@ impl Ledger {
             backoff.wait_for_retry().await?;
             return Ok(ReserveResult::Raced);
         }
-        match transaction.send_while_fresh(&self.db, backoff).await? {
+        match transaction.send_until_outcome_or_fresh_read(&self.db, backoff).await? {
             Some(TransactionOutcome::Committed) => Ok(ReserveResult::Done),
             Some(TransactionOutcome::Refused(rejection)) => {
                 let reserved = self.classify_failed_reservation(&rejection, grant.approval_id(), terms.id)?;
@@ -93,7 +93,7 @@ impl Ledger {
         fingerprint: &Fingerprint,
     ) -> Result<Transaction<Role>> {
         let mut transaction = Transaction::new();
-        let remembered = grant.recent_update().and_then(RecentUpdate::call_only);
+        let remembered = grant.recent_payments_update().and_then(RecentUpdate::keep_only_call);
         for charge in grant.charges() {
             // Only the totals of the day window contain recent calls.
             let remembered = remembered.as_ref().filter(|_| charge.scope.rule_id().is_none());
@@ -103,7 +103,7 @@ impl Ledger {
         transaction.add_put(Role::Basis, self.put_new_item(write_settlement(terms)))?;
         transaction.add_put(Role::Key, self.idempotency_record_put(grant, terms, fingerprint))?;
         if let Some(approval) = grant.approval_id() {
-            transaction.add_update(Role::Approval, self.use_approval(approval, terms, fingerprint))?;
+            transaction.add_update(Role::Approval, self.approval_use_update(approval, terms, fingerprint))?;
         }
         Ok(transaction)
     }
@@ -138,7 +138,12 @@ impl Ledger {
     }
 
     /// Marks an approval as used. The approval must be granted for this request and must not have expired.
-    fn use_approval(&self, approval: ApprovalId, terms: &SettlementTerms, fingerprint: &Fingerprint) -> UpdateBuilder {
+    fn approval_use_update(
+        &self,
+        approval: ApprovalId,
+        terms: &SettlementTerms,
+        fingerprint: &Fingerprint,
+    ) -> UpdateBuilder {
         self.update_item(&Key::approval(approval))
             .update_expression("SET st = :executed, sid = :settlement")
             .condition_expression("st = :approved AND rh = :fingerprint AND ends > :now")

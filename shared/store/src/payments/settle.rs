@@ -72,7 +72,7 @@ pub enum TransitionResult {
     Superseded(Settlement),
 }
 
-enum HeldSpendResult {
+enum ConfirmHoldResult {
     Done(Settlement),
     /// The settlement already had another state. Nothing was written.
     Superseded(Settlement),
@@ -260,13 +260,10 @@ impl Ledger {
                 SettlementState::Authorized if !is_together => {
                     let by = self.put_claim(terms, transfer, log_index, &mut backoff).await?;
                     if by.is_none() {
-                        match self
-                            .confirm_held_spend(&settlement, transfer, now, &mut backoff)
-                            .await?
-                        {
-                            HeldSpendResult::Done(confirmed) => return Ok(ConfirmResult::Done(confirmed)),
-                            HeldSpendResult::Superseded(stored) => settlement = stored,
-                            HeldSpendResult::ClaimRemoved => is_together = true,
+                        match self.confirm_hold(&settlement, transfer, now, &mut backoff).await? {
+                            ConfirmHoldResult::Done(confirmed) => return Ok(ConfirmResult::Done(confirmed)),
+                            ConfirmHoldResult::Superseded(stored) => settlement = stored,
+                            ConfirmHoldResult::ClaimRemoved => is_together = true,
                         }
                         backoff.wait_for_retry().await?;
                         continue;
@@ -297,7 +294,7 @@ impl Ledger {
     /// Records that the transaction that confirmed a settlement is now in another block. Changes nothing if the
     /// settlement is no longer confirmed by this transaction, or if another settlement has the claim. Takes 4 write
     /// units.
-    pub async fn move_confirmation(&self, settlement: &Settlement, transfer: &Transfer) -> Result<()> {
+    pub async fn update_confirmation_block(&self, settlement: &Settlement, transfer: &Transfer) -> Result<()> {
         let terms = &settlement.terms;
         let mut log_index = None;
         loop {
@@ -351,13 +348,13 @@ impl Ledger {
     }
 
     /// Confirms a held settlement whose claim is already written. Returns `ClaimRemoved` if a claim was removed.
-    async fn confirm_held_spend(
+    async fn confirm_hold(
         &self,
         settlement: &Settlement,
         transfer: &Transfer,
         now: Timestamp,
         backoff: &mut Backoff,
-    ) -> Result<HeldSpendResult> {
+    ) -> Result<ConfirmHoldResult> {
         let terms = &settlement.terms;
         let update = self
             .update_settlement(terms.agent, terms.id)
@@ -371,7 +368,7 @@ impl Ledger {
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         loop {
             let Err(error) = update.clone().send().await else {
-                return Ok(HeldSpendResult::Done(settlement.clone().confirm(transfer, now)));
+                return Ok(ConfirmHoldResult::Done(settlement.clone().confirm(transfer, now)));
             };
             if is_conflict(&error) {
                 backoff.wait_for_retry().await?;
@@ -381,8 +378,10 @@ impl Ledger {
                 let item = failure.item().ok_or_else(unknown_settlement_error)?;
                 let stored = self.read_settlement_item(item)?;
                 return Ok(match stored.state {
-                    SettlementState::Authorized => HeldSpendResult::ClaimRemoved,
-                    SettlementState::Confirmed { .. } | SettlementState::Expired => HeldSpendResult::Superseded(stored),
+                    SettlementState::Authorized => ConfirmHoldResult::ClaimRemoved,
+                    SettlementState::Confirmed { .. } | SettlementState::Expired => {
+                        ConfirmHoldResult::Superseded(stored)
+                    }
                 });
             }
             return Err(store_error(CONFIRMING)(error));
@@ -490,7 +489,7 @@ impl Ledger {
             at = at.max(period.end(self.read_eviction_watermark(&item, period)?).unwrap_or(at));
             let guarded = agent.as_ref().is_some_and(Agent::has_duplicate_guard) && scope.rule_id().is_none();
             let call = if guarded {
-                self.missing_call(&item, purchase.scope.call, terms.authorized_at)?
+                self.call_restoration_update(&item, purchase.scope.call, terms.authorized_at)?
             } else {
                 None
             };
@@ -503,7 +502,7 @@ impl Ledger {
                 .expression_attribute_names("#total", "total")
                 .expression_attribute_names("#horizon", eviction_watermark_name(period))
                 .expression_attribute_values(":delta", add_to_sum(0, amount).write())
-                .expression_attribute_values(":horizon", period.cut(at).write())
+                .expression_attribute_values(":horizon", period.newest_expired_time(at).write())
                 .expression_attribute_values(":agent", agent_version.write())
                 .expression_attribute_values(":one", 1_u32.write());
             let condition =
@@ -524,7 +523,12 @@ impl Ledger {
 
     /// Returns the update that adds a released payment's call to the recent calls again; `None` if a later
     /// authorization of the same call is stored.
-    fn missing_call(&self, totals: &Item, call: CallDigest, authorized_at: Timestamp) -> Result<Option<RecentUpdate>> {
+    fn call_restoration_update(
+        &self,
+        totals: &Item,
+        call: CallDigest,
+        authorized_at: Timestamp,
+    ) -> Result<Option<RecentUpdate>> {
         let recent = read_recent_payments(self.item_row(totals), totals)?;
         let mut calls = recent.calls.iter();
         let is_stored = calls.any(|(stored, at)| *stored == call && *at > authorized_at);
@@ -549,7 +553,7 @@ fn windows_counting_payment(
     let rules = agent.into_iter().flat_map(Agent::counting_rules);
     let rules = rules.filter(|counting| purchase.is_counted_by(&counting.rule.kind, None));
     let rules = rules.filter_map(|counting| {
-        let amount = counting.counted.to_units(terms.amount);
+        let amount = counting.counted.payment_units(terms.amount);
         let scope = counting.window_scope(terms.agent, Some(terms.pay_to))?;
         Some((scope, counting.period, amount))
     });

@@ -125,9 +125,9 @@ impl Ledger {
         &self,
         scope: WindowScope,
         period: WindowPeriod,
-        oldest: u16,
+        max_payments: u16,
     ) -> Result<Window> {
-        let (window, _) = self.read_window_and_totals_item(scope, period, oldest).await?;
+        let (window, _) = self.read_window_and_totals_item(scope, period, max_payments).await?;
         Ok(window)
     }
 
@@ -135,10 +135,12 @@ impl Ledger {
         &self,
         scope: WindowScope,
         period: WindowPeriod,
-        oldest: u16,
+        max_payments: u16,
     ) -> Result<(Window, Option<Item>)> {
         // Reads one additional item for the totals, which sort before the counted payments.
-        let (items, complete) = self.read_window_items(scope, None, oldest.saturating_add(1)).await?;
+        let (items, complete) = self
+            .read_window_items(scope, None, max_payments.saturating_add(1))
+            .await?;
         let mut window = empty_window(scope, period, complete);
         let mut totals = None;
         for item in items {
@@ -358,7 +360,7 @@ impl Ledger {
         charge: &Charge<'_>,
         agent_version: u64,
         terms: &SettlementTerms,
-        recent_update: Option<&RecentUpdate>,
+        recent_payments_update: Option<&RecentUpdate>,
     ) -> Result<()> {
         let delta = add_to_sum(0, charge.amount).saturating_sub(add_to_sum(0, charge.evicted));
         // A condition can't do arithmetic, so `total + delta <= cap` becomes `total <= cap - delta`. A missing total
@@ -391,7 +393,7 @@ impl Ledger {
             condition.push_str(" AND attribute_not_exists(ver)");
             update = update.expression_attribute_values(":coverage", coverage.write());
         }
-        let update = match recent_update {
+        let update = match recent_payments_update {
             None => {
                 let set = if sets.is_empty() { "" } else { "SET " };
                 update

@@ -59,7 +59,7 @@ impl Ledger {
         )?;
         let wallet = Draft::new(&Key::wallet(agent.id)).with("address", &agent.wallet.address);
         transaction.add_put(Role::Wallet, self.put_item(wallet.into_item()))?;
-        self.write_budget_versions(&mut transaction, agent, &[])?;
+        self.add_window_version_updates(&mut transaction, agent, &[])?;
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_outcome(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(CreateAgentResult::Stored),
@@ -128,7 +128,7 @@ impl Ledger {
             let update = self.decision_update(request, ApprovalDecision::Approve, resolution);
             transaction.add_update(Role::Approval, update)?;
         }
-        self.write_budget_versions(&mut transaction, agent, &old.rules)?;
+        self.add_window_version_updates(&mut transaction, agent, &old.rules)?;
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_outcome(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(GrantResult::Done),
@@ -171,7 +171,12 @@ impl Ledger {
     }
 
     /// Writes the version of each new or changed counting rule to the rule's window.
-    fn write_budget_versions(&self, transaction: &mut Transaction<Role>, agent: &Agent, old: &[Rule]) -> Result<()> {
+    fn add_window_version_updates(
+        &self,
+        transaction: &mut Transaction<Role>,
+        agent: &Agent,
+        old: &[Rule],
+    ) -> Result<()> {
         for budget in agent.counting_rules() {
             let rule = budget.rule;
             let before = old.iter().find(|before| before.id == rule.id);

@@ -63,19 +63,19 @@ impl Ledger {
         &self,
         id: ApprovalId,
         decision: ApprovalDecision,
-        approval_decision: &ApprovalResolution,
+        new_resolution: &ApprovalResolution,
         audit: &AuditEntry,
     ) -> Result<ResolveResult> {
         let Some(request) = self.read_approval_by_id(id).await? else {
             return Ok(ResolveResult::NotFound);
         };
-        let update = self.decision_update(&request, decision, approval_decision);
-        let is_ours = |resolution: &Resolution| match (decision, resolution) {
+        let update = self.decision_update(&request, decision, new_resolution);
+        let is_same_decision = |resolution: &Resolution| match (decision, resolution) {
             (ApprovalDecision::Approve, Resolution::Approved(found) | Resolution::Executed { ruling: found, .. })
-            | (ApprovalDecision::Reject, Resolution::Rejected(found)) => found == approval_decision,
+            | (ApprovalDecision::Reject, Resolution::Rejected(found)) => found == new_resolution,
             _ => false,
         };
-        self.store_approval_decision(id, update, approval_decision, audit, is_ours)
+        self.store_approval_decision(id, update, new_resolution, audit, is_same_decision)
             .await
     }
 
@@ -100,7 +100,7 @@ impl Ledger {
     }
 
     /// Creates the update that approves a pending limit increase, with the granted caps and their expiry time.
-    pub(crate) fn approve_limit_increase_update(
+    pub(crate) fn limit_increase_approval_update(
         &self,
         request: &Approval,
         granted: TemporaryCaps,
@@ -151,7 +151,7 @@ impl Ledger {
             .expression_attribute_values(":ends", approval.expires_at.write())
     }
 
-    /// Sends the update with the audit row. `is_ours` returns whether a stored resolution is this decision, from an
+    /// Sends the update with the audit row. `is_same_decision` returns whether a resolution is this decision, from an
     /// earlier attempt.
     async fn store_approval_decision(
         &self,
@@ -159,7 +159,7 @@ impl Ledger {
         update: UpdateBuilder,
         resolution: &ApprovalResolution,
         audit: &AuditEntry,
-        is_ours: impl Fn(&Resolution) -> bool,
+        is_same_decision: impl Fn(&Resolution) -> bool,
     ) -> Result<ResolveResult> {
         let mut transaction = Transaction::new();
         transaction.add_update(Role::Approval, update)?;
@@ -178,7 +178,7 @@ impl Ledger {
         if approval.owner != resolution.by {
             return Ok(ResolveResult::NotFound);
         }
-        Ok(if is_ours(&approval.resolution) {
+        Ok(if is_same_decision(&approval.resolution) {
             ResolveResult::Done(approval)
         } else {
             ResolveResult::Already(approval)
@@ -190,21 +190,21 @@ impl Ledger {
     pub async fn withdraw_approval(
         &self,
         id: ApprovalId,
-        approval_decision: &ApprovalResolution,
+        new_resolution: &ApprovalResolution,
         audit: &AuditEntry,
     ) -> Result<ResolveResult> {
         // The stored note explains the approval, so a rejection without a note removes the stored note.
-        let set = match approval_decision.note {
+        let set = match new_resolution.note {
             None => "SET st = :state, resolved = :now, #by = :by REMOVE note",
             Some(_) => "SET st = :state, resolved = :now, #by = :by, note = :note",
         };
-        let update = self.approval_decision_update(id, set, REJECTED, approval_decision);
+        let update = self.approval_decision_update(id, set, REJECTED, new_resolution);
         let update = update
             .condition_expression("st = :approved AND ends > :now AND #owner = :by")
             .expression_attribute_values(":approved", encode_text(APPROVED));
-        let is_ours =
-            |resolution: &Resolution| matches!(resolution, Resolution::Rejected(found) if found == approval_decision);
-        self.store_approval_decision(id, update, approval_decision, audit, is_ours)
+        let is_same_decision =
+            |resolution: &Resolution| matches!(resolution, Resolution::Rejected(found) if found == new_resolution);
+        self.store_approval_decision(id, update, new_resolution, audit, is_same_decision)
             .await
     }
 

@@ -115,12 +115,12 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
         }
     }
 
-    /// Returns 429 if the counter has reached the limit in this period and `is_meant` accepts the counter's record.
-    pub(crate) fn check_limit(&self, key: K, now: Timestamp, is_meant: impl FnOnce(&R) -> bool) -> Result<()> {
+    /// Returns 429 if the counter has reached the limit in this period and `matches_record` accepts the record.
+    pub(crate) fn check_limit(&self, key: K, now: Timestamp, matches_record: impl FnOnce(&R) -> bool) -> Result<()> {
         if !self
             .lock_counts()
             .find_reached_limit_record(key, self.span_number(now))
-            .is_some_and(is_meant)
+            .is_some_and(matches_record)
         {
             return Ok(());
         }

@@ -67,7 +67,7 @@ impl Ledger {
             };
             transaction.add_update(Role::Copy, update)?;
         }
-        let stored = Condition::stored_unchanged(change.stored_freeze());
+        let stored = Condition::for_stored_freeze(change.stored_freeze());
         if let Some(freeze) = change.new_freeze() {
             let put = self
                 .put_item(write_freeze(freeze))
@@ -183,7 +183,7 @@ struct Condition {
 }
 
 impl Condition {
-    fn stored_unchanged(stored: Option<&OperatorFreeze>) -> Self {
+    fn for_stored_freeze(stored: Option<&OperatorFreeze>) -> Self {
         let Some(freeze) = stored else {
             return Self {
                 expression: "attribute_not_exists(pk)",

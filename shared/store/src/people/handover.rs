@@ -36,9 +36,9 @@ enum Role {
 
 impl Ledger {
     /// Stores an offer of an agent, and replaces an earlier offer of the agent.
-    pub async fn store_agent_offer(&self, offer: &OwnershipOffer, audit: &AuditEntry) -> Result<()> {
+    pub async fn store_ownership_offer(&self, offer: &OwnershipOffer, audit: &AuditEntry) -> Result<()> {
         let mut transaction = Transaction::new();
-        transaction.add_put(Role::Offer, self.put_item(write_offer(offer)))?;
+        transaction.add_put(Role::Offer, self.put_item(write_ownership_offer(offer)))?;
         transaction.add_audit_rows(Role::Audit, audit)?;
         // If the audit row exists already, an earlier attempt has stored the offer, and the response to that attempt
         // was lost.
@@ -47,7 +47,7 @@ impl Ledger {
     }
 
     /// Removes an agent's offer, if there is an offer.
-    pub async fn remove_offer(&self, agent: AgentId, audit: &AuditEntry) -> Result<()> {
+    pub async fn remove_ownership_offer(&self, agent: AgentId, audit: &AuditEntry) -> Result<()> {
         let mut transaction = Transaction::new();
         let delete = DeleteBuilder::default().table_name(&*self.table);
         transaction.add_delete(
@@ -62,9 +62,9 @@ impl Ledger {
     }
 
     /// Reads an agent's offer, strongly consistent. The caller must check whether the offer has expired.
-    pub async fn read_agent_offer(&self, agent: AgentId) -> Result<Option<OwnershipOffer>> {
+    pub async fn read_ownership_offer(&self, agent: AgentId) -> Result<Option<OwnershipOffer>> {
         let item = self.get_item(&Key::ownership_offer(agent)).await?;
-        item.map(|item| self.read_offer_item(&item)).transpose()
+        item.map(|item| self.read_ownership_offer_item(&item)).transpose()
     }
 
     /// Reads the offers to a user with their agents, oldest first, including expired offers. A new offer may be missing
@@ -82,7 +82,7 @@ impl Ledger {
         let mut offers = Vec::with_capacity(agents.len());
         for id in agents {
             if let Some((offer, agent)) = item_of(&Key::ownership_offer(id)).zip(item_of(&Key::agent(id))) {
-                offers.push((self.read_offer_item(offer)?, self.read_agent_item(agent)?));
+                offers.push((self.read_ownership_offer_item(offer)?, self.read_agent_item(agent)?));
             }
         }
         offers.retain(|(offer, _)| offer.to == *user);
@@ -152,7 +152,7 @@ impl Ledger {
         // approvals.
         for item in self.get_items(&[Key::waiting_approvals(agent.id)]).await? {
             for approval in self.read_approvals(self.pending_approval_ids(&item)?).await? {
-                self.move_approval(&approval, &agent.owner, now).await?;
+                self.move_approval_to_owner(&approval, &agent.owner, now).await?;
             }
         }
         Ok(())
@@ -160,7 +160,7 @@ impl Ledger {
 
     /// Moves an open approval to the agent's current owner. The condition prevents that a concurrent request of an
     /// earlier owner takes the approval back.
-    pub async fn move_approval(&self, approval: &Approval, owner: &str, now: Timestamp) -> Result<()> {
+    pub async fn move_approval_to_owner(&self, approval: &Approval, owner: &str, now: Timestamp) -> Result<()> {
         if approval.owner == owner || !approval.status(now).is_open() {
             return Ok(());
         }
@@ -197,7 +197,7 @@ impl Ledger {
         Ok(())
     }
 
-    pub(crate) fn read_offer_item(&self, item: &Item) -> Result<OwnershipOffer> {
+    pub(crate) fn read_ownership_offer_item(&self, item: &Item) -> Result<OwnershipOffer> {
         self.item_row(item).read()
     }
 }
@@ -206,7 +206,7 @@ fields! {
     OwnershipOffer { agent: pk(key::parse_agent), to: "owner", reason: "why", by: "by", at: "t", ends_at: "ends" }
 }
 
-pub(crate) fn write_offer(offer: &OwnershipOffer) -> Item {
+pub(crate) fn write_ownership_offer(offer: &OwnershipOffer) -> Item {
     let row =
         Draft::new(&Key::ownership_offer(offer.agent)).with("os", &owned::ownership_offer_key(offer.agent, offer.at));
     row.with_fields(offer).into_item()

@@ -68,7 +68,7 @@ impl Ledger {
         resolution: &ApprovalResolution,
         audit: &AuditEntry,
     ) -> Result<GrantResult> {
-        let update = self.approve_limit_increase_update(approval, granted, resolution);
+        let update = self.limit_increase_approval_update(approval, granted, resolution);
         self.put_policy_with_optional_approval(approval.agent, enabled, Some(update), audit)
             .await
     }

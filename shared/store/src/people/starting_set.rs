@@ -32,7 +32,7 @@ impl Ledger {
             let caps = set.starting_caps();
             let row = Draft::new(&Key::default_services(&digest))
                 .with_value(SERVICES, services)
-                .with_optional("limits", non_empty_policy_changes(set).as_ref());
+                .with_optional("limits", policy_changes_to_store(set).as_ref());
             let row = match &caps {
                 Some(caps) => row.with_fields(caps),
                 None => row,
@@ -40,7 +40,7 @@ impl Ledger {
             let put =
                 put_request(&self.db, &self.table, row.into_item()).condition_expression("attribute_not_exists(pk)");
             was_applied(put.send().await, "storing default services")?;
-            self.sets.remember(digest, &Arc::new(set.clone()));
+            self.sets.insert(digest, &Arc::new(set.clone()));
         }
         Ok(digest)
     }
@@ -69,7 +69,7 @@ impl Ledger {
         let set = set.map(|set| set.with_caps(caps).with_changes(changes));
         let set = set.filter(|set| set.digest() == digest);
         let set = Arc::new(set.ok_or_else(|| row.corrupt_error(SERVICES))?);
-        self.sets.remember(digest, &set);
+        self.sets.insert(digest, &set);
         Ok(set)
     }
 
@@ -130,7 +130,7 @@ struct OfServices {
     services: Vec<ServiceId>,
 }
 
-fn non_empty_policy_changes(set: &DefaultServices) -> Option<Vec<OfServices>> {
+fn policy_changes_to_store(set: &DefaultServices) -> Option<Vec<OfServices>> {
     let changes = set.policy_changes().iter().map(|(change, services)| OfServices {
         change: change.clone(),
         services: services.clone(),

@@ -32,7 +32,7 @@ impl Ledger {
     /// Reads the limits of a template version, strongly consistent.
     pub async fn read_template_limits(&self, user: &UserId, version: u64) -> Result<Option<TemplateTerms>> {
         let item = self.get_item(&Key::template(user, version)).await?;
-        item.map(|item| self.read_limits_item(&item)).transpose()
+        item.map(|item| self.read_template_limits_item(&item)).transpose()
     }
 
     /// Stores the next version of the user's list of templates, with the limits of an updated template.
@@ -53,7 +53,7 @@ impl Ledger {
         if let Some(terms) = updated {
             transaction.add_put(
                 Role::Version,
-                self.put_new_item(write_limits(user, list.version, terms)),
+                self.put_new_item(write_template_limits(user, list.version, terms)),
             )?;
         }
         transaction.add_audit_rows(Role::Audit, audit)?;
@@ -72,7 +72,7 @@ impl Ledger {
         self.item_row(item).read()
     }
 
-    pub(crate) fn read_limits_item(&self, item: &Item) -> Result<TemplateTerms> {
+    pub(crate) fn read_template_limits_item(&self, item: &Item) -> Result<TemplateTerms> {
         self.item_row(item).read()
     }
 }
@@ -89,6 +89,6 @@ pub(crate) fn write_templates(user: &UserId, list: &TemplateList) -> Item {
     Draft::new(&Key::templates(user)).with_fields(list).into_item()
 }
 
-pub(crate) fn write_limits(user: &UserId, version: u64, terms: &TemplateTerms) -> Item {
+pub(crate) fn write_template_limits(user: &UserId, version: u64, terms: &TemplateTerms) -> Item {
     Draft::new(&Key::template(user, version)).with_fields(terms).into_item()
 }

@@ -79,11 +79,11 @@ impl Ledger {
     pub(crate) async fn try_remove_decided_approvals(
         &self,
         new: &Approval,
-        full: &Item,
+        full_set_item: &Item,
         backoff: &mut Backoff,
     ) -> Result<bool> {
         let set = pending_ids_attribute(new);
-        let ids = self.approval_id_set(full, set)?;
+        let ids = self.approval_id_set(full_set_item, set)?;
         let waiting = self.filter_pending_approvals(&ids, new.created_at).await?;
         let gone: BTreeSet<ApprovalId> = ids.difference(&waiting).copied().collect();
         if gone.is_empty() {

@@ -50,7 +50,7 @@ impl CatalogTable {
 
 impl ChangeEvent {
     /// Returns the change events of the delayed changes that take effect at `from`. Withdrawn changes have no event.
-    pub fn events_in_effect(service: &Service, from: Timestamp) -> Vec<Self> {
+    pub fn delayed_pricing_events(service: &Service, from: Timestamp) -> Vec<Self> {
         let operations = service.operations.iter().filter(|_| service.is_open());
         let delayed = operations.filter_map(|operation| Some((operation, operation.next.as_ref()?)));
         let due = delayed.filter(|(_, next)| next.from == from);

@@ -49,7 +49,7 @@ impl Change {
         let at = stream.get("ApproximateCreationDateTime").and_then(parse_time);
         let image = |field: &'static str| match stream.get(field) {
             None | Some(Value::Null) => Ok(None),
-            Some(image) => decode_item(image).map(Some).ok_or_else(wrong(field)),
+            Some(image) => decode_dynamodb_json(image).map(Some).ok_or_else(wrong(field)),
         };
         let (old, new) = (image("OldImage")?, image("NewImage")?);
         if old.is_none() && new.is_none() {
@@ -96,7 +96,7 @@ fn parse_time(value: &Value) -> Option<Timestamp> {
 }
 
 /// Parses DynamoDB JSON: objects with the type as the key (API reference, `AttributeValue`).
-pub(crate) fn decode_item(value: &Value) -> Option<Item> {
+pub(crate) fn decode_dynamodb_json(value: &Value) -> Option<Item> {
     decode_map(value.as_object()?)
 }
 

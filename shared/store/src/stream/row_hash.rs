@@ -28,7 +28,7 @@ pub struct RowHash(String);
 impl RowHash {
     /// Computes the hash of the row's permanent attributes as DynamoDB JSON, with sorted sets.
     pub(crate) fn from_item(item: &Item) -> Self {
-        Self(DocumentHash::digest(&Value::Object(immutable_attributes(item))).to_string())
+        Self(DocumentHash::for_document(&Value::Object(immutable_attributes(item))).to_string())
     }
 
     /// Creates the hash from 64 hexadecimal digits, which are not checked.

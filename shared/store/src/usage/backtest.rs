@@ -97,14 +97,14 @@ impl<'a> BacktestReads<'a> {
     pub async fn test_agent_decisions(
         &mut self,
         agent: &Agent,
-        candidate: ProposedLimits,
+        proposed_limits: ProposedLimits,
         (from, to): (Timestamp, Timestamp),
         max_payments: usize,
         is_past_deadline: impl Fn() -> bool,
     ) -> Result<(BacktestResult, bool)> {
         let since = self.usage.read_ownership_start(agent).await?;
         let from = from.max(since);
-        let mut backtest = Backtest::new(candidate);
+        let mut backtest = Backtest::new(proposed_limits);
         let is_partial = self
             .count_earlier_payments(&mut backtest, agent, (since, from), max_payments)
             .await?;
@@ -166,7 +166,7 @@ impl<'a> BacktestReads<'a> {
     ) -> Result<bool> {
         let warm_ups = backtest
             .compared_limits()
-            .map(|candidate| candidate.required_lookback(&agent.rules));
+            .map(|proposed_limits| proposed_limits.required_lookback(&agent.rules));
         let warm_up = warm_ups.fold(Duration::DAY, Duration::max);
         let range = LogRange::new(from.before(warm_up).max(since), from, true);
         let names_services = backtest

@@ -43,9 +43,9 @@ impl UsageTable {
     }
 
     async fn read_agent_sums_of_day(&self, owner: &UserId, hour: Hour, agent: AgentId) -> Result<AgentOfDay> {
-        let key = key::agents_of_day_key(owner, hour.day(), agent);
+        let key = key::agent_sums_shard_key(owner, hour.day(), agent);
         Ok(self
-            .read_agents_of_day(&key)
+            .read_agent_sums_shard(&key)
             .await?
             .agents
             .remove(&agent)
@@ -64,9 +64,9 @@ impl UsageTable {
         for back in 1..=last.days_since(first) {
             let (table, key) = (
                 self.clone(),
-                key::agents_of_day_key(owner, last.days_earlier(back), agent),
+                key::agent_sums_shard_key(owner, last.days_earlier(back), agent),
             );
-            reads.spawn(async move { table.read_agents_of_day(&key).await });
+            reads.spawn(async move { table.read_agent_sums_shard(&key).await });
         }
         let mut sums = BTreeMap::new();
         while let Some(read) = reads.join_next().await {
@@ -83,13 +83,13 @@ impl UsageTable {
 
     /// Records an automatic freeze, so that the rule ignores the payments of this hour before the freeze.
     pub async fn record_automatic_freeze(&self, owner: &UserId, agent: AgentId, hour: Hour) -> Result<()> {
-        let key = key::agents_of_day_key(owner, hour.day(), agent);
+        let key = key::agent_sums_shard_key(owner, hour.day(), agent);
         let mut backoff = Backoff::new();
         loop {
-            let mut item = self.read_agents_of_day(&key).await?;
+            let mut item = self.read_agent_sums_shard(&key).await?;
             let of_agent = item.agents.entry(agent).or_default();
             let sum = of_agent.hours.get(&hour).copied().unwrap_or(Amount::ZERO);
-            if of_agent.braked.insert(hour, sum) == Some(sum) || self.try_put_agents_of_day(&key, &item).await? {
+            if of_agent.braked.insert(hour, sum) == Some(sum) || self.try_put_agent_sums_shard(&key, &item).await? {
                 return Ok(());
             }
             backoff.wait_for_retry().await?;

@@ -132,10 +132,10 @@ impl AgentOfDay {
         self.nearest = self.nearest.max(nearest);
         // The previous state `old` of an entry is always in the same hour as `new`, so only this hour's amount changes.
         let hour = self.hours.remove(&new.hour()).unwrap_or(Amount::ZERO);
-        let before = old.map_or(Amount::ZERO, HistoryEntry::amount_in_hour);
+        let before = old.map_or(Amount::ZERO, HistoryEntry::amount_for_hour_sum);
         let hour = hour
             .saturating_minus(before)
-            .plus(new.amount_in_hour())
+            .plus(new.amount_for_hour_sum())
             .unwrap_or(Amount::MAX);
         if !hour.is_zero() {
             self.hours.insert(new.hour(), hour);
@@ -220,7 +220,7 @@ impl UsageTable {
             .await?;
         let mut agents: BTreeMap<AgentId, UsageTotals> = BTreeMap::new();
         for item in &items {
-            for (agent, day_sums) in self.read_agents(item)?.agents {
+            for (agent, day_sums) in self.read_agent_sums_shard_item(item)?.agents {
                 let sums = agents.entry(agent).or_default();
                 *sums = sums.plus(day_sums.total_sums());
             }
@@ -234,7 +234,10 @@ impl UsageTable {
             let key = Key::day_sums(owner, day);
             let before = self.read_packed_item(&key).await?;
             let items = self.read_sums_between(owner, key::BY_AGENT, (day, day), true).await?;
-            let items: Vec<AgentsOfDay> = items.iter().map(|item| self.read_agents(item)).collect::<Result<_>>()?;
+            let items: Vec<AgentsOfDay> = items
+                .iter()
+                .map(|item| self.read_agent_sums_shard_item(item))
+                .collect::<Result<_>>()?;
             let agents = items
                 .iter()
                 .flat_map(|item| item.agents.iter().map(|(agent, of)| (*agent, of)));
@@ -252,13 +255,16 @@ impl UsageTable {
     }
 
     /// Reads the item with an agent's sums of a day, strongly consistent.
-    pub(super) async fn read_agents_of_day(&self, key: &Key) -> Result<AgentsOfDay> {
+    pub(super) async fn read_agent_sums_shard(&self, key: &Key) -> Result<AgentsOfDay> {
         let item = self.read_day_item(key).await?;
-        item.map_or_else(|| Ok(AgentsOfDay::default()), |item| self.read_agents(&item))
+        item.map_or_else(
+            || Ok(AgentsOfDay::default()),
+            |item| self.read_agent_sums_shard_item(&item),
+        )
     }
 
     /// Stores the item as the next version. Returns `false` if the version that was read is no longer stored.
-    pub(super) async fn try_put_agents_of_day(&self, key: &Key, agents: &AgentsOfDay) -> Result<bool> {
+    pub(super) async fn try_put_agent_sums_shard(&self, key: &Key, agents: &AgentsOfDay) -> Result<bool> {
         self.put_packed_bytes_if_version(key, agents.version, compress_json(&agents.agents)?)
             .await
     }
@@ -300,7 +306,7 @@ impl UsageTable {
             .await
     }
 
-    fn read_agents(&self, item: &Item) -> Result<AgentsOfDay> {
+    fn read_agent_sums_shard_item(&self, item: &Item) -> Result<AgentsOfDay> {
         let row = Row::new(&self.table, item);
         Ok(AgentsOfDay {
             version: row.get("ver")?,

@@ -81,7 +81,7 @@ impl UsageTable {
         for ((owner, agent), changes) in agents {
             for change in changes {
                 let day = change.new.day();
-                let item = (day, key::agents_of_day_key(&owner, day, agent).sk);
+                let item = (day, key::agent_sums_shard_key(&owner, day, agent).sk);
                 let of_agent = items.entry(item).or_default();
                 of_agent.entry((owner.clone(), agent)).or_default().push(change);
             }
@@ -117,10 +117,10 @@ impl UsageTable {
         let Some(((_, first), _)) = agents.first_key_value() else {
             return Ok(());
         };
-        let key = key::agents_of_day_key(owner, day, *first);
+        let key = key::agent_sums_shard_key(owner, day, *first);
         let mut backoff = Backoff::new();
         loop {
-            let mut item = self.read_agents_of_day(&key).await?;
+            let mut item = self.read_agent_sums_shard(&key).await?;
             let mut is_changed = false;
             for ((_, agent), changes) in &agents {
                 let of_agent = item.agents.entry(*agent).or_default();
@@ -134,7 +134,7 @@ impl UsageTable {
                     is_changed = true;
                 }
             }
-            if !is_changed || self.try_put_agents_of_day(&key, &item).await? {
+            if !is_changed || self.try_put_agent_sums_shard(&key, &item).await? {
                 return Ok(());
             }
             backoff.wait_for_retry().await?;

@@ -9,7 +9,7 @@ use crate::{
         key::{Key, sort_key_text},
         table::{Query, put_item, put_request},
     },
-    page::{Filter, Page, PageRequest, read_page_with_row_count},
+    page::{Filter, Page, PageRequest, read_page_with_batch_size},
     stream::sequence::SequenceNumber,
     transact::was_applied,
     usage::{
@@ -53,7 +53,7 @@ impl UsageTable {
             let entries = self.read_entries_before(owner, part, before, count, false).await?;
             Ok(entries.into_iter().map(|stored| stored.entry).collect())
         };
-        read_page_with_row_count(page_request, (JOURNAL_READS, ROWS), filter, |entry| entry.place, read).await
+        read_page_with_batch_size(page_request, (JOURNAL_READS, ROWS), filter, |entry| entry.place, read).await
     }
 
     /// Reads the entry of a decision, by position or by transaction id. Takes half a read unit.

@@ -66,7 +66,7 @@ pub(super) const BY_AGENT: &str = "A#";
 const AGENT_SHARDS: u8 = 16;
 
 /// The last bits of the agent's UUID are random, so the items fill evenly.
-pub(super) fn agents_of_day_key(owner: &UserId, day: Day, agent: AgentId) -> Key {
+pub(super) fn agent_sums_shard_key(owner: &UserId, day: Day, agent: AgentId) -> Key {
     let [.., last] = *agent.uuid().as_bytes();
     Key::new(
         sums_partition(owner),

@@ -148,9 +148,9 @@ impl UsageTable {
             let first = self.read_entries_of_day(owner, day).await?;
             let mut items: BTreeMap<String, (keys::Key, AgentsOfDay)> = BTreeMap::new();
             for stored in first.values() {
-                let key = key::agents_of_day_key(owner, day, stored.entry.agent);
+                let key = key::agent_sums_shard_key(owner, day, stored.entry.agent);
                 if !items.contains_key(&key.sk) {
-                    let AgentsOfDay { version, agents } = self.read_agents_of_day(&key).await?;
+                    let AgentsOfDay { version, agents } = self.read_agent_sums_shard(&key).await?;
                     // Entries do not show in which hours an agent was frozen automatically, so these hours are kept.
                     let frozen = agents.into_iter().filter(|(_, of)| !of.braked.is_empty());
                     let agents = frozen.map(|(agent, of)| {
@@ -178,7 +178,7 @@ impl UsageTable {
                 continue;
             }
             for StoredEntry { entry, sequence } in entries.into_values() {
-                let key = key::agents_of_day_key(owner, day, entry.agent);
+                let key = key::agent_sums_shard_key(owner, day, entry.agent);
                 let Some((_, item)) = items.get_mut(&key.sk) else {
                     continue;
                 };
@@ -187,7 +187,7 @@ impl UsageTable {
                 advance_last_sequence(of_agent, &entry, sequence);
             }
             for (key, item) in items.into_values() {
-                if !self.try_put_agents_of_day(&key, &item).await? {
+                if !self.try_put_agent_sums_shard(&key, &item).await? {
                     backoff.wait_for_retry().await?;
                     continue 'again;
                 }

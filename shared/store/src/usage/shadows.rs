@@ -49,7 +49,7 @@ impl UsageTable {
     }
 
     /// Removes a shadow policy. Returns `false` if this shadow policy is no longer attached.
-    pub async fn remove_shadow(&self, shadow: &Shadow, audit: &AuditEntry) -> Result<bool> {
+    pub async fn remove_shadow_policy(&self, shadow: &Shadow, audit: &AuditEntry) -> Result<bool> {
         let delete = DeleteBuilder::default()
             .table_name(&*self.table)
             .set_key(Some(Key::shadow(&shadow.owner, shadow.agent).attributes()))

@@ -31,13 +31,13 @@ impl Pause {
 
 impl WebhooksTable {
     /// Stores a pause. Storing the pause again changes nothing.
-    pub async fn begin_pause(&self, pause: &Pause) -> Result<()> {
+    pub async fn store_delivery_pause(&self, pause: &Pause) -> Result<()> {
         put_item(&self.db, &self.table, write_pause(pause), "writing a webhook's pause").await
     }
 
     /// Reads up to `limit` pauses of a shard after the key `after` that end before `until`, earliest first, with their
     /// keys. An unreadable row is returned as an error.
-    pub async fn read_pauses(
+    pub async fn read_delivery_pauses(
         &self,
         shard: char,
         after: Option<&str>,
@@ -58,7 +58,7 @@ impl WebhooksTable {
     }
 
     /// Removes the row of a delivery's pause after the pause has ended.
-    pub async fn end_pause(&self, pause: &Pause) -> Result<()> {
+    pub async fn remove_delivery_pause(&self, pause: &Pause) -> Result<()> {
         delete_item(&self.db, &self.table, &pause.row_key(), "ending a webhook's pause").await
     }
 }

@@ -119,7 +119,7 @@ impl WebhooksTable {
     }
 
     /// Records that the endpoint responded 410 (Gone) to a call of this version of a webhook.
-    pub async fn record_gone(&self, webhook: &Webhook, at: Timestamp) -> Result<()> {
+    pub async fn record_410_response(&self, webhook: &Webhook, at: Timestamp) -> Result<()> {
         let deleted = Draft::new(&Key::removed_webhook(webhook.id))
             .with("ver", &webhook.version)
             .with("t", &at);

@@ -20,7 +20,7 @@ impl WebhooksTable {
     /// Marks a delivery as waiting for the next attempt. Returns `false` for a new marker if the user has
     /// [`Delivery::MAX_WAITING`] waiting deliveries. Concurrent calls may slightly exceed this limit.
     pub async fn try_mark_delivery_waiting(&self, user: &UserId, id: DeliveryId, now: Timestamp) -> Result<bool> {
-        let is_full = self.count_waiting(user, now).await? >= Delivery::MAX_WAITING;
+        let is_full = self.count_waiting_deliveries(user, now).await? >= Delivery::MAX_WAITING;
         let row = Draft::new(&Key::waiting_delivery(user, id)).with("ttl", &now.after(RETENTION).secs());
         let put = put_request(&self.db, &self.table, row.into_item())
             .set_condition_expression(is_full.then(|| "attribute_exists(pk)".to_owned()));
@@ -28,7 +28,7 @@ impl WebhooksTable {
     }
 
     /// Removes the marker of a delivery that no longer waits.
-    pub async fn remove_waiting(&self, user: &UserId, id: DeliveryId) -> Result<()> {
+    pub async fn remove_waiting_delivery(&self, user: &UserId, id: DeliveryId) -> Result<()> {
         delete_item(
             &self.db,
             &self.table,
@@ -39,7 +39,7 @@ impl WebhooksTable {
     }
 
     /// Returns the number of a user's waiting deliveries. Counting stops at [`Delivery::MAX_WAITING`].
-    async fn count_waiting(&self, user: &UserId, now: Timestamp) -> Result<u32> {
+    async fn count_waiting_deliveries(&self, user: &UserId, now: Timestamp) -> Result<u32> {
         let (mut count, mut from) = (0_u32, None);
         loop {
             let query = self

@@ -20,14 +20,14 @@ use crate::{
         agent::write_agent,
         approval::write_approval,
         freezes::write_freeze,
-        handover::write_offer,
+        handover::write_ownership_offer,
         oauth::{write_device_request, write_grant, write_grant_code},
         policy::write_policy,
         session::write_session,
-        template::{write_limits, write_templates},
+        template::{write_template_limits, write_templates},
     },
     reconcile::wallet_levels::write_wallet_level,
-    stream::{change::decode_item, row_hash::attribute_json},
+    stream::{change::decode_dynamodb_json, row_hash::attribute_json},
     usage::{attested::write_verified_service, journal::StoredEntry, shadows::write_shadow, table::UsageTable},
     webhooks::{
         delivery::write_delivery,
@@ -90,7 +90,7 @@ fn read_and_write(row: &str, item: &Item) -> Result<Value> {
         "agent" => write_agent(&ledger.read_agent_item(item)?),
         "policy" => write_policy(agent, &ledger.read_policy(item)?),
         "reason of a freeze" => write_freeze(&ledger.read_freeze_item(item)?),
-        "offer of an ownership transfer" => write_offer(&ledger.read_offer_item(item)?),
+        "offer of an ownership transfer" => write_ownership_offer(&ledger.read_ownership_offer_item(item)?),
         "approval" => write_approval(&ledger.read_listed_approval(item)?),
         "idempotency key, read" => return print(IdempotencyRecord::read_record(ledger.item_row(item))),
         "settlement" => write_settlement(&ledger.read_settlement_item(item)?.terms),
@@ -107,7 +107,7 @@ fn read_and_write(row: &str, item: &Item) -> Result<Value> {
         "device request" => write_device_request(&ledger.item_row(item).read()?),
         "grant" => write_grant(&ledger.item_row(item).read()?),
         "list of a user's policy templates" => write_templates(&person, &ledger.read_template_list_item(item)?),
-        "version of a policy template" => write_limits(&person, 7, &ledger.read_limits_item(item)?),
+        "version of a policy template" => write_template_limits(&person, 7, &ledger.read_template_limits_item(item)?),
         "block, read" => return print(read_decision(Row::new("decisions", item))),
         "reversed confirmation" => match read_decision(Row::new("decisions", item))? {
             LoggedDecision::ConfirmationReverted(reverted) => write_reverted_confirmation(&reverted),
@@ -150,7 +150,7 @@ fn samples() -> Vec<(String, Item)> {
         .map(|sample| {
             (
                 sample["row"].as_str().unwrap().to_owned(),
-                decode_item(&sample["item"]).unwrap(),
+                decode_dynamodb_json(&sample["item"]).unwrap(),
             )
         })
         .collect()
@@ -234,7 +234,9 @@ fn describe(
     let missing = if is_element { "not tried" } else { read(None) };
     let mut result = format!("without {missing}");
     for other in others.into_iter().chain([json!({"NULL": true})]) {
-        let read = read(Some(decode_item(&json!({"x": other})).unwrap().remove("x").unwrap()));
+        let read = read(Some(
+            decode_dynamodb_json(&json!({"x": other})).unwrap().remove("x").unwrap(),
+        ));
         if read != "rejected" {
             write!(result, ", {other} {read}").unwrap();
         }

@@ -307,7 +307,7 @@ async fn open_approvals_move_to_the_agents_new_owner() {
             .unwrap(),
         TransferAgentResult::NoOffer
     );
-    ledger.store_agent_offer(&offer, &sample::audit()).await.unwrap();
+    ledger.store_ownership_offer(&offer, &sample::audit()).await.unwrap();
     let later = OwnershipOffer {
         at: at(1),
         ..offer.clone()
@@ -333,7 +333,7 @@ async fn open_approvals_move_to_the_agents_new_owner() {
         (handed.owner.as_str(), handed.version, handed.template.clone()),
         (offer.to.as_str(), agent.version + 1, None)
     );
-    assert_eq!(ledger.read_agent_offer(agent.id).await.unwrap(), None);
+    assert_eq!(ledger.read_ownership_offer(agent.id).await.unwrap(), None);
     let stale = Agent {
         version: agent.version + 1,
         ..agent.clone()
@@ -360,7 +360,10 @@ async fn open_approvals_move_to_the_agents_new_owner() {
     );
     // The former owner's request had read the agent before the ownership transfer. (Found by `tests/model`.)
     let approval = ledger.read_approval_by_id(id).await.unwrap().unwrap();
-    ledger.move_approval(&approval, sample::OWNER, at(2)).await.unwrap();
+    ledger
+        .move_approval_to_owner(&approval, sample::OWNER, at(2))
+        .await
+        .unwrap();
     assert_eq!(
         ledger.read_approval_by_id(id).await.unwrap().unwrap().owner,
         handed.owner

@@ -535,7 +535,7 @@ async fn a_confirmation_moves_with_its_transaction_to_another_block() {
     }
     for (settlement, log_index) in paid.iter().zip([1, 3, 5]) {
         let transfer = moved(settlement, log_index);
-        ledger.move_confirmation(settlement, &transfer).await.unwrap();
+        ledger.update_confirmation_block(settlement, &transfer).await.unwrap();
     }
     let network = paid[0].terms.network;
     // The claims in the former block are left for a run that checks this block.
