@@ -640,7 +640,7 @@ async fn a_new_freeze_discards_an_earlier_request_to_end_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn offering_an_agent_in_a_browser_needs_two_operators() {
+async fn an_ownership_offer_in_a_browser_needs_two_operators() {
     let world = office(&[]).await;
     let (owner, kim) = (world.person(&DEMO_OWNER), world.person(&KIM));
     let agent = world.agent_of(&owner, "buyer").await;

@@ -29,7 +29,7 @@ impl Inner {
             Ok(found) => found,
             Err(error) => return step.mark_failed(error),
         };
-        // An unreadable settlement looks like a missing settlement, and the request would be removed.
+        // The loop below removes the request of a missing settlement, and an unreadable settlement looks like a missing one.
         let are_all_readable = found.iter().all(Result::is_ok);
         let settlements = step.collect_rows_and_count_failures(found);
         let mut kept: HashSet<SettlementId> = if are_all_readable {

@@ -30,7 +30,7 @@ const OPERATION: &str = "creating the keys for statements and the log";
 
 /// The time at the end of a run in which no further work starts. Nothing is lost if the run is killed.
 const RESERVED_TIME: Duration = Duration::from_secs(10);
-/// The minimum number of changes in a stream batch whose statements are signed immediately.
+/// A stream batch with at least this many changes has its statements signed immediately.
 const BUSY: usize = 10;
 /// The number of statements that are made concurrently. Each waits for about five reads and for KMS.
 const MAX_CONCURRENT: usize = 16;

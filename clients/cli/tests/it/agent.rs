@@ -388,7 +388,7 @@ async fn the_pay_command_uses_the_newest_price_after_late_approval() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn max_over_listed_limits_prices_above_the_catalog() {
+async fn the_option_max_over_listed_limits_how_far_prices_exceed_the_catalog() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let home = Home::for_agent(&world, &agent);

@@ -44,8 +44,8 @@ purser_api::views! {
         /// The name by which an OAuth client calls itself. Nobody has verified the name. Null unless the key is a
         /// grant, for which the client has tokens instead of a secret.
         client_name: Option<String> = key.grant().map(|grant| grant.client.to_string()),
-        /// The host to which the client's authorization code was sent, the scheme with a colon if the scheme is
-        /// private, or `device`. Null unless the key is a grant.
+        /// Where the client's authorization code was sent: a host, a private-use scheme such as `app:`, or `device` for a
+        /// device code. Null unless the key is a grant.
         redirect_host: Option<String> = key.grant().map(|grant| grant.origin.to_string()),
     }
 

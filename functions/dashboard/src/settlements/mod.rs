@@ -1,4 +1,4 @@
-//! One settlement and the receipt. The list of settlements is in `journal`.
+//! The JSON response and the receipt of a single settlement. The list of settlements is in `journal`.
 
 pub(crate) mod api;
 pub(crate) mod receipt;

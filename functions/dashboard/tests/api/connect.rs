@@ -282,7 +282,7 @@ async fn a_budget_of_an_ended_grant_stays_until_the_next_update() {
 /// The budget of an ended grant limits nothing, so the removal of the budget does not widen. If a template's rules do not
 /// widen, they are stored before the policies that widen.
 #[tokio::test]
-async fn a_template_narrows_rules_before_it_widens_policies_despite_an_ended_grant() {
+async fn a_template_updates_rules_before_policies_although_the_agent_has_an_ended_grant() {
     let world = World::start().await;
     let agent = world.agent("ann").await;
     let mut ann = world.browser("ann").await;

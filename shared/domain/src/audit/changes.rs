@@ -77,7 +77,7 @@ fn to_json_texts<T: ToString>(items: &[T]) -> Value {
 }
 
 impl Agent {
-    /// Returns an agent's fields for the audit log. Keys have only the fields that the owner can see.
+    /// Returns an agent's fields for the audit log. Of the agent's API keys, only fields that the owner can see.
     pub fn audit_log_fields(&self) -> AuditFields {
         let mut fields = vec![
             ("name".to_owned(), json!(self.name)),

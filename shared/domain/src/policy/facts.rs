@@ -39,7 +39,8 @@ pub struct EvaluationInputs<'a> {
     pub balance: Option<Amount>,
     /// The time that the decision records. See [`earliest_decision_time`].
     pub at: Timestamp,
-    /// Whether the grant evicts all expired payments that were read, or only as many as necessary.
+    /// Whether the payment's reservation removes from the windows all expired payments that were read, or only as many as
+    /// this payment needs to fit.
     pub eviction: Eviction,
 }
 

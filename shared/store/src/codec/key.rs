@@ -631,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn window_keys_sort_totals_before_payments_by_age() {
+    fn window_keys_sort_the_totals_first_and_then_payments_by_age() {
         let at = |micros| Timestamp::from_micros(micros).unwrap();
         let settlement = SettlementId::from_uuid(Uuid::max());
         let entry = |micros| Key::counted_payment(scope(), at(micros), settlement).sk;

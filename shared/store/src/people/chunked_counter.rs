@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn exhausted_counters_are_remembered_among_many_counters() {
+    fn the_cache_keeps_counters_at_their_limit_and_drops_others() {
         let mut counts = Counts::new(0);
         counts.mark_limit_reached(0, 0, "record");
         for key in 1..=20_500 {

@@ -217,7 +217,7 @@ async fn expired_payments_are_evicted_before_a_payment_is_denied() {
 }
 
 #[tokio::test]
-async fn the_retry_time_is_found_beyond_one_page() {
+async fn a_windows_retry_time_is_found_beyond_the_first_query_page() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let start = sample::start();
     for n in 0..250 {
