@@ -455,6 +455,20 @@ BUGS = [
         "package(purser-stream) and test(=brakes::an_automatic_freeze_compares_an_hour_with_fourteen_days)",
     ),
     Bug(
+        "a service that is disabled whatever the rest of the hour is",
+        "shared/domain/src/policy/anomaly.rs",
+        "(!self.is_unusual_sum(rest(service), usual))",
+        "(PLANTED || !self.is_unusual_sum(rest(service), usual))",
+        "package(purser-stream) and test(=brakes::a_service_that_received_most_of_an_unusual_hour_is_disabled)",
+    ),
+    Bug(
+        "a brake that disables one service after another",
+        "shared/store/src/usage/brakes.rs",
+        "*freeze >= hour.hours_earlier(REPEAT_HOURS)",
+        "!PLANTED && *freeze >= hour.hours_earlier(REPEAT_HOURS)",
+        "package(purser-stream) and test(=brakes::a_disabled_service_admits_one_more_triggering_amount_in_24_hours)",
+    ),
+    Bug(
         "a released call that stays a duplicate",
         "shared/store/src/payments/release.rs",
         "if terms.was_checked(CheckName::Duplicate) || agent.as_ref().is_some_and(Agent::has_duplicate_guard) {",
@@ -471,15 +485,15 @@ BUGS = [
     Bug(
         "a released payment in the sum of its hour",
         "shared/store/src/usage/day.rs",
-        ".plus(new.amount_for_hour_sum())",
-        ".plus(if PLANTED { new.amount } else { new.amount_for_hour_sum() })",
+        "change_sum(&mut self.hours, hour, before, new.amount_for_hour_sum());",
+        "change_sum(&mut self.hours, hour, before, if PLANTED { new.amount } else { new.amount_for_hour_sum() });",
         "package(purser-stream) and test(=brakes::released_payments_do_not_count_for_an_automatic_freeze)",
     ),
     Bug(
         "a batch that was folded before the function was killed, and is not judged",
         "functions/stream/src/history.rs",
         "let hours = hours_to_check(&changes);",
-        "let mut hours = hours_to_check(&changes);\n        if PLANTED { self.brakes.evaluate_hours(&std::mem::take(&mut hours), &owners).await?; }",
+        "let mut hours = hours_to_check(&changes);\n        if PLANTED { self.automatic_freezes.evaluate_hours(&std::mem::take(&mut hours), &owners).await?; }",
         "package(purser-stream) and test(=brakes::a_payment_burst_freezes_the_agent_once_per_hour)",
     ),
     Bug(

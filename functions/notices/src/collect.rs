@@ -82,7 +82,7 @@ impl Notifications {
             }
         }
         let channels: Vec<NoticeChannel> = settings
-            .channels_for(event.kind())
+            .channels_for_event(event)
             .filter(|channel| self.is_channel_usable(*channel))
             .collect();
         if channels.is_empty() {
@@ -151,7 +151,7 @@ impl Notifications {
     }
 
     async fn notify_if_affected(&self, settings: &NotificationSettings, event: &Event) -> Result<()> {
-        if settings.channels_for(event.kind()).next().is_some() && self.affects_user(&settings.person, event).await? {
+        if settings.channels_for_event(event).next().is_some() && self.affects_user(&settings.person, event).await? {
             self.enqueue_for_settings(settings, event).await?;
         }
         Ok(())

@@ -129,7 +129,7 @@ impl Notifications {
             let is_theirs = event.owner().is_none_or(|owner| *owner == settings.person);
             is_theirs
                 && self.is_channel_usable(channel)
-                && settings.channels_for(event.kind()).any(|wanting| wanting == channel)
+                && settings.channels_for_event(event).any(|wanting| wanting == channel)
         };
         let (mut wanted, mut over) = (Vec::new(), Vec::new());
         for (key, event) in notifications {

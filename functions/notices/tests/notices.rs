@@ -20,6 +20,7 @@ use purser_store::{CreateAgentResult, NewNotificationUrl, UpdateResult, Webhooks
 use purser_testkit::{Emulator, Fate, Kms, Moment, Proxy, ProxyConfig, Ses, Sqs, WEBHOOKS, environment, sample, serve};
 use serde_json::{Value, json};
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc, Mutex,
         atomic::{AtomicI64, AtomicU16, Ordering::SeqCst},
@@ -310,6 +311,20 @@ fn frozen(owner: &UserId, agent: AgentId, n: u128, at: Timestamp) -> Event {
     )
 }
 
+/// Returns the event of an updated policy; with a reason, a rule has disabled the service.
+fn policy_changed(owner: &UserId, reason: Option<&str>, n: u128, at: Timestamp) -> Event {
+    let data = EventData::new()
+        .text("service_id", sample::service_id(1))
+        .number("version", 2)
+        .flag("enabled", false)
+        .amount("max_per_call_units", sample::units(1))
+        .amount("max_per_day_units", sample::units(1))
+        .amount("require_approval_above_units", sample::units(1))
+        .optional_text("reason", reason);
+    let subject = EventSubject::Agent(sample::agent_id(1));
+    event(EventKind::PolicyChanged, n, at, subject, Some(owner), data)
+}
+
 fn payee_changed(service: ServiceId, at: Timestamp) -> Event {
     let data = EventData::new()
         .text("slug", "weather")
@@ -429,6 +444,39 @@ async fn frequent_notifications_are_combined_into_few_messages() {
         text_of(mail).matches("was frozen").count() + more.unwrap_or(0)
     };
     assert_eq!(mails.iter().map(told).sum::<usize>(), 360);
+}
+
+/// The kinds that a user chose for freezes include a service that a rule disabled, but no other updates of policies.
+#[tokio::test]
+async fn an_automatically_disabled_service_is_notified_like_a_freeze() {
+    for kinds in [
+        None,
+        Some(BTreeSet::from([EventKind::AgentFrozen])),
+        Some(BTreeSet::from([EventKind::KeyCreated])),
+    ] {
+        let world = World::start("").await;
+        let ann = world.person("ann").await;
+        let is_wanted = kinds
+            .as_ref()
+            .is_none_or(|kinds| kinds.contains(&EventKind::AgentFrozen));
+        let mut terms = NotificationPreferences::default();
+        terms.mail.kinds = kinds;
+        world
+            .edit(world.table.read_notification_settings(&ann).await.unwrap(), terms, None)
+            .await;
+        world.happen(&policy_changed(&ann, None, 1, world.now()));
+        world.happen(&policy_changed(&ann, Some("anomaly brake"), 2, world.now()));
+        world.run().await;
+        world.run_after(GATHERING_SECS).await;
+        let mails = world.mails_to("ann");
+        assert_eq!(mails.len(), usize::from(is_wanted));
+        for mail in &mails {
+            let text = text_of(mail);
+            assert!(text.starts_with("An agent of yours can no longer pay "), "{text}");
+            assert_eq!(text.matches("An agent of yours").count(), 1, "{text}");
+        }
+        world.ends_empty().await;
+    }
 }
 
 #[tokio::test]

@@ -1,15 +1,16 @@
-//! Freezes agents automatically after unusual spending (`anomaly_brake` rules).
+//! Freezes agents automatically after unusual spending (`anomaly_brake` rules), or disables the service that received most
+//! of the amount.
 //!
-//! An automatic freeze first updates the agent's record, and then stores the sum of the agent's payments in the hour.
-//! The rule no longer counts the payments in the stored sum, so the user can unfreeze the agent within the hour. If the
-//! Lambda function `history` is interrupted between the two writes, Lambda repeats the batch, and the repeated call
-//! makes the second write.
+//! An automatic freeze first updates the agent's record or policy, and then stores the sum of the agent's payments in the
+//! hour. The rule no longer counts the payments in the stored sum, so the user can unfreeze the agent or enable the
+//! service within the hour. If the Lambda function `history` is interrupted between the two writes, Lambda repeats the
+//! batch, and the repeated call makes the second write.
 
 use crate::payees::{is_corruption_error, report_unreadable_row};
 use purser_api::Clock;
 use purser_domain::{
     Act, Acting, Actor, Agent, AgentId, AgentStatus, Anomaly, AuditChanges, AuditKind, AuditOutcome, AutomaticFreeze,
-    Error, Hour, LoggedDecision, RequestSource, Result, Timestamp, UserId,
+    EnabledService, Error, Hour, LoggedDecision, RequestSource, Result, Timestamp, UserId,
 };
 use purser_store::{AuditEntry, AuditLog, HistoryChange, Ledger, Owners, UpdateResult, UsageTable};
 use std::collections::BTreeMap;
@@ -55,7 +56,7 @@ impl AutomaticFreezes {
                 continue;
             };
             match self
-                .freeze_agent_if_anomalous(*agent, &owned.owner, *at, automatic_freeze)
+                .freeze_if_anomalous(*agent, &owned.owner, *at, automatic_freeze)
                 .await
             {
                 Err(error) if is_corruption_error(&error) => report_unreadable_row(&error),
@@ -66,7 +67,7 @@ impl AutomaticFreezes {
         judged
     }
 
-    async fn freeze_agent_if_anomalous(
+    async fn freeze_if_anomalous(
         &self,
         agent: AgentId,
         owner: &UserId,
@@ -74,14 +75,14 @@ impl AutomaticFreezes {
         automatic_freeze: AutomaticFreeze,
     ) -> Result<()> {
         match self.usage.find_anomaly(owner, agent, at, automatic_freeze).await? {
-            Some(anomaly) => self.freeze_agent(agent, owner, &anomaly).await,
+            Some(anomaly) => self.freeze(agent, owner, &anomaly).await,
             None => Ok(()),
         }
     }
 
-    /// Freezes the agent if an active rule requires the freeze. Does nothing if the agent has a new owner, or if the
-    /// agent is frozen and no rule made the freeze.
-    async fn freeze_agent(&self, id: AgentId, owner: &UserId, anomaly: &Anomaly) -> Result<()> {
+    /// Freezes the agent, or disables the anomaly's service for the agent, if an active rule requires the freeze. Does
+    /// nothing if the agent has a new owner, or if the agent is frozen or the service disabled and no rule did so.
+    async fn freeze(&self, id: AgentId, owner: &UserId, anomaly: &Anomaly) -> Result<()> {
         for _ in 0..ATTEMPTS {
             let Some((agent, mark)) = self.ledger.read_agent_with_update_mark(id).await? else {
                 return Ok(());
@@ -92,31 +93,67 @@ impl AutomaticFreezes {
             if !is_tripped || agent.owner != owner.as_str() {
                 return Ok(());
             }
-            if agent.is_frozen() {
-                // If a rule froze the agent, an earlier attempt may have been killed after the freeze and before the
-                // attempt stored the sum of the hour's payments. This attempt then stores the sum.
-                if !mark.was_made_by_rule() {
-                    return Ok(());
+            let policy = match anomaly.service.filter(|_| !agent.is_frozen()) {
+                Some(service) => self.ledger.read_policy_with_update_mark(id, service).await?,
+                None => None,
+            };
+            let audit = |policy| self.freeze_audit_entry(&agent, policy, owner, anomaly);
+            // If a rule made the update already, an earlier attempt may have been killed before the attempt stored the
+            // sum of the hour's payments, or the payments were decided before the update. This attempt stores the sum.
+            let result = match &policy {
+                _ if agent.is_frozen() && mark.was_made_by_rule() => UpdateResult::Stored,
+                Some((policy, mark)) if !policy.enabled && mark.was_made_by_rule() => UpdateResult::Stored,
+                _ if agent.is_frozen() => return Ok(()),
+                Some((policy, _)) if !policy.enabled => return Ok(()),
+                Some((policy, _)) if !anomaly.is_repeated => {
+                    let audit = audit(Some(policy));
+                    self.ledger.disable_automatically(&agent, policy, &audit).await?
                 }
-            } else if self
-                .ledger
-                .freeze_automatically(&agent, &self.freeze_audit_entry(&agent, owner, anomaly))
-                .await?
-                == UpdateResult::Conflict
-            {
-                continue;
+                _ => self.ledger.freeze_automatically(&agent, &audit(None)).await?,
+            };
+            if result == UpdateResult::Stored {
+                return self.usage.record_automatic_freeze(owner, id, anomaly.hour).await;
             }
-            return self.usage.record_automatic_freeze(owner, id, anomaly.hour).await;
         }
         Err(Error::temporarily_unavailable("freezing an agent", ContentionError))
     }
 
-    fn freeze_audit_entry(&self, agent: &Agent, owner: &UserId, anomaly: &Anomaly) -> AuditEntry {
-        let frozen = Agent {
-            status: AgentStatus::Frozen,
-            ..agent.clone()
+    fn freeze_audit_entry(
+        &self,
+        agent: &Agent,
+        policy: Option<&EnabledService>,
+        owner: &UserId,
+        anomaly: &Anomaly,
+    ) -> AuditEntry {
+        let (action, before, after, version) = match policy {
+            Some(policy) => {
+                let action = Act::new(AuditKind::ServiceDisabled).about_service(policy.service);
+                let disabled = EnabledService {
+                    enabled: false,
+                    ..policy.clone()
+                };
+                (
+                    action,
+                    policy.audit_log_fields(),
+                    disabled.audit_log_fields(),
+                    policy.version,
+                )
+            }
+            None => {
+                let frozen = Agent {
+                    status: AgentStatus::Frozen,
+                    ..agent.clone()
+                };
+                let action = Act::new(AuditKind::AgentFrozen);
+                (
+                    action,
+                    agent.audit_log_fields(),
+                    frozen.audit_log_fields(),
+                    agent.version,
+                )
+            }
         };
-        let changes = AuditChanges::between(Some(agent.audit_log_fields()), Some(frozen.audit_log_fields()));
+        let changes = AuditChanges::between(Some(before), Some(after));
         let acting = Acting {
             actor: Actor::Rule { owner: owner.clone() },
             source: RequestSource {
@@ -124,12 +161,13 @@ impl AutomaticFreezes {
                 ..RequestSource::default()
             },
         };
-        let action = Act::new(AuditKind::AgentFrozen).on_agent(agent.id);
-        // `random` distinguishes audit rows of the same microsecond, because the low bits of an agent's id are random
-        // and each version of an agent is stored once.
+        // `random` distinguishes audit rows of the same microsecond, because the low bits of ids are random and each
+        // version of a record is stored once.
         let (_, low) = agent.id.uuid().as_u64_pair();
-        let random = (low ^ agent.version).to_be_bytes();
+        let service = policy.map_or(0, |policy| policy.service.uuid().as_u64_pair().1);
+        let random = (low ^ service ^ version).to_be_bytes();
         let now = self.clock.now();
+        let action = action.on_agent(agent.id);
         self.audit
             .new_entry(&acting.audit_record(now, random, &action, AuditOutcome::Done(changes)))
     }

@@ -82,7 +82,9 @@ const MAY = {
   `,
   HistoryFunction: `
   LedgerTable     A#          BatchGetItem(pk,sk,owner,name,labels,rules,former)
-  LedgerTable     A#          GetItem tx:UpdateItem(pk,sk,st,ver,by,aid,why)
+  LedgerTable     A#          GetItem ConditionCheckItem tx:UpdateItem(pk,sk,st,ver,by,aid,why)
+  LedgerTable     L#          tx:UpdateItem(pk,sk,pver,aver)
+  LedgerTable     P#          GetItem ConditionCheckItem tx:UpdateItem(pk,sk,on,ver,by,aid,why)
   AuditTable      P#          tx:PutItem
   UsageTable      J#          PutItem
   UsageTable      LAG         PutItem
@@ -768,7 +770,7 @@ const CLAIMS = {
   "read a settlement": () => items("LedgerTable", ["S#"], READS),
   "write to the ledger": () => all("LedgerTable", WRITES),
   // A write that includes other attributes is denied.
-  "write to the ledger, except agent status": () => all("LedgerTable", WRITES),
+  "write to the ledger, except agent status and whether a policy is enabled": () => all("LedgerTable", WRITES),
   "write to the catalog": () => all("CatalogTable", WRITES),
   "write a service": () => items("CatalogTable", ["CHUNK#", "OBJECT", "SLUG#", "SVC#", "VERSION"], WRITES),
   "write a decision": () => all("DecisionsTable", WRITES),

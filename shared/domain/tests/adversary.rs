@@ -16,7 +16,7 @@
 
 use purser_domain::*;
 use serde_json::json;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use uuid::Uuid;
 
 /// The runs for each agent without `PURSER_SEARCH_RUNS`.
@@ -272,6 +272,8 @@ struct Ledger {
     windows: Vec<(RuleId, Window)>,
     recent: Vec<RecentPayments>,
     is_frozen: bool,
+    /// The services that the automatic freeze disabled.
+    disabled: BTreeSet<usize>,
 }
 
 /// A grant's write, with the conditions.
@@ -289,6 +291,10 @@ struct Run<'a> {
     payments: Vec<Payment>,
     /// The hourly sums without released payments.
     sums: BTreeMap<Hour, Amount>,
+    /// The hourly sums by service, as `sums`.
+    service_sums: BTreeMap<Hour, BTreeMap<ServiceId, Amount>>,
+    /// The hours in which the automatic freeze disabled a service, with their sums at that time.
+    braked: BTreeMap<Hour, Amount>,
     /// The paid prices by service and operation.
     prices: BTreeMap<(usize, usize), Vec<u64>>,
 }
@@ -335,6 +341,7 @@ impl Ledger {
             windows: windows.collect(),
             recent: vec![recent; world.services.len()],
             is_frozen: false,
+            disabled: BTreeSet::new(),
         }
     }
 
@@ -371,7 +378,11 @@ impl Ledger {
                     .iter()
                     .all(|(key, at)| time(*key).is_none_or(|last| last == *at))
         });
-        if self.is_frozen || !is_new || !self.windows_mut().all(|window| fits(window)) {
+        if self.is_frozen
+            || self.disabled.contains(&service)
+            || !is_new
+            || !self.windows_mut().all(|window| fits(window))
+        {
             return false;
         }
         for window in self.windows_mut() {
@@ -482,6 +493,8 @@ impl<'a> Run<'a> {
             ledger: Ledger::new(world),
             payments: Vec::new(),
             sums: past.collect(),
+            service_sums: BTreeMap::new(),
+            braked: BTreeMap::new(),
             prices: (0..2).flat_map(prices).collect(),
             world,
         }
@@ -553,6 +566,11 @@ impl<'a> Run<'a> {
         let hour = Hour::containing(reservation.at);
         let sum = self.sums.entry(hour).or_insert(Amount::ZERO);
         *sum = sum.plus(units(call.amount)).unwrap();
+        let services = self.service_sums.entry(hour).or_default();
+        let sum = services
+            .entry(self.world.services[call.service].id)
+            .or_insert(Amount::ZERO);
+        *sum = sum.plus(units(call.amount)).unwrap();
         self.freeze_if_unusual(reservation.at);
         if fate == Fate::Reported {
             self.confirm(self.payments.len() - 1);
@@ -562,11 +580,32 @@ impl<'a> Run<'a> {
 
     fn freeze_if_unusual(&mut self, at: Timestamp) {
         let hour = Hour::containing(at);
-        let sum = |hour| self.sums.get(&hour).copied().unwrap_or(Amount::ZERO);
-        let sum = AutomaticFreeze::estimated_sliding_hour_sum(at, sum(hour), sum(hour.hours_earlier(1)));
-        let brake = AutomaticFreeze::find_in_rules(&self.world.agent.rules);
-        if brake.is_some_and(|brake| brake.find_anomaly(hour, sum, &self.sums).is_some()) {
-            self.ledger.is_frozen = true;
+        let previous = hour.hours_earlier(1);
+        let sum_in = |sums: &BTreeMap<Hour, Amount>, hour| sums.get(&hour).copied().unwrap_or(Amount::ZERO);
+        let sum = |hour| sum_in(&self.sums, hour).saturating_minus(sum_in(&self.braked, hour));
+        let before = if self.braked.contains_key(&hour) {
+            Amount::ZERO
+        } else {
+            sum(previous)
+        };
+        let estimate = AutomaticFreeze::estimated_sliding_hour_sum(at, sum(hour), before);
+        let Some(brake) = AutomaticFreeze::find_in_rules(&self.world.agent.rules) else {
+            return;
+        };
+        let Some(anomaly) = brake.find_anomaly(hour, estimate, &self.sums) else {
+            return;
+        };
+        let none = BTreeMap::new();
+        let services = |hour| self.service_sums.get(&hour).unwrap_or(&none);
+        let (now, before) = ((sum(hour), services(hour)), (before, services(previous)));
+        let service = brake.find_unusual_service(at, now, before, anomaly.usual);
+        let service = service.filter(|_| self.braked.keys().all(|freeze| *freeze < hour.hours_earlier(24)));
+        match self.world.services.iter().position(|known| Some(known.id) == service) {
+            Some(service) => {
+                self.ledger.disabled.insert(service);
+                self.braked.insert(hour, self.sums[&hour]);
+            }
+            None => self.ledger.is_frozen = true,
         }
     }
 
@@ -605,6 +644,9 @@ impl<'a> Run<'a> {
                 self.payments[index].is_pending = false;
                 self.ledger.release(&payment);
                 let sum = self.sums.get_mut(&Hour::containing(payment.at)).unwrap();
+                *sum = sum.minus(units(payment.call.amount)).unwrap();
+                let services = self.service_sums.get_mut(&Hour::containing(payment.at)).unwrap();
+                let sum = services.get_mut(&self.world.services[payment.call.service].id).unwrap();
                 *sum = sum.minus(units(payment.call.amount)).unwrap();
             }
         }
@@ -714,8 +756,9 @@ fn bounds(world: &World, payments: &[Payment]) -> Vec<Bound> {
             }
             RuleKind::AnomalyBrake(brake) => {
                 let of_hour = brake.at_least.units().max(USUAL_HOUR * u64::from(brake.times));
-                // The rule freezes the agent after a payment, so the last payment may exceed the threshold.
-                add(name, peak(amounts(), seconds(3_600)), 2 * of_hour + MAX_PRICE);
+                // The rule disables a service and then freezes the agent, each after a payment that may exceed the
+                // threshold.
+                add(name, peak(amounts(), seconds(3_600)), 2 * (2 * of_hour + MAX_PRICE));
             }
             RuleKind::CategoryBlock { .. }
             | RuleKind::VendorAllowlist { .. }

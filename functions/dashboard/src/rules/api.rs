@@ -191,10 +191,12 @@ purser_api::body! {
             /// The allowed periods: days, then the times of the start and the end.
             periods: Vec<PeriodText> = {"minItems": 1, "maxItems": 14, "uniqueItems": true},
         }
-        /// Freezes the agent and notifies the owner if the agent's payments within an hour reach `at_least_units`, and
-        /// exceed the usual amount multiplied by `times`. For each day with payments in the last two weeks, except the
-        /// last 24 hours, the payments of the busiest hour are added up. The usual amount is the median of these sums.
-        /// If no day had payments, `at_least_units` alone decides. An agent has at most one rule of this kind.
+        /// Disables a service or freezes the agent, and notifies the owner, if the agent's payments within an hour reach
+        /// `at_least_units`, and exceed the usual amount multiplied by `times`. The rule disables a service if the payments
+        /// to other services are not unusual, and if the rule has done neither in the last 24 hours. For each day with
+        /// payments in the last two weeks, except the last 24 hours, the payments of the busiest hour are added up. The
+        /// usual amount is the median of these sums. If no day had payments, `at_least_units` alone decides. An agent has at
+        /// most one rule of this kind.
         AnomalyBrake = "anomaly_brake" {
             times: Times,
             at_least_units: Amount = {"minimum": 1},

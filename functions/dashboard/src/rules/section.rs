@@ -491,7 +491,7 @@ fn automatic_freeze_inputs(inputs: &Inputs<'_>, current: Option<&RuleKind>) -> M
     };
     let times = automatic_freeze.map_or(10, |automatic_freeze: AutomaticFreeze| automatic_freeze.times);
     html! {
-        p.muted { "Freezes the agent and tells you, some seconds after the payments. Unfreeze it if the payments are right." }
+        p.muted { "Disables the service with most of the payments, or freezes the agent, and tells you some seconds after the payments." }
         div.caps {
             (inputs.number_input("times", "Times the busiest hour of a usual day", times.into()))
             (inputs.dollars_input("least", "And at least", "In one hour.", automatic_freeze.map(|automatic_freeze| automatic_freeze.at_least)))

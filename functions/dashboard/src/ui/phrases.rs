@@ -223,7 +223,7 @@ pub(crate) fn rule_sentence(kind: &RuleKind, catalog: &Catalog) -> Markup {
             " (" (schedule.zone) ")" (rule_scope(kind, catalog)) "."
         },
         RuleKind::AnomalyBrake(automatic_freeze) => html! {
-            "Is frozen when it pays more within an hour than " (automatic_freeze.times) " times the busiest hour of a usual day, and at least "
+            "Is frozen, or first stopped at one service, when it pays more within an hour than " (automatic_freeze.times) " times the busiest hour of a usual day, and at least "
             (amount_text(automatic_freeze.at_least)) "."
         },
         RuleKind::ApprovalException(exception) => html! {

@@ -1,13 +1,15 @@
-//! Tests that an `anomaly_brake` rule freezes an agent once per unusual hour, for any order of records.
+//! Tests that an `anomaly_brake` rule disables a service or freezes an agent once per unusual hour, for any order of
+//! records.
 
 use crate::world::{SHARD, World, agent, at, owner};
 use purser_domain::{
     Act, Acting, Actor, Agent, AgentStatus, AuditChanges, AuditFilter, AuditKind, AuditOutcome, AuditScope,
-    AutomaticFreeze, Day, EditReason, EventKind, RequestSource, Rule, RuleId, RuleKind, Timestamp,
+    AutomaticFreeze, Day, EditReason, EnabledService, EventKind, Hour, RequestSource, Rule, RuleId, RuleKind,
+    Timestamp,
 };
-use purser_store::{AuditEntry, AuditLog, AuditRow, PageRequest};
-use purser_testkit::{AUDIT, sample};
-use serde_json::Value;
+use purser_store::{AuditEntry, AuditLog, AuditRow, PageRequest, UpdateResult};
+use purser_testkit::{AUDIT, authorize::Answer, sample};
+use serde_json::{Value, json};
 use std::sync::atomic::Ordering::SeqCst;
 use uuid::Uuid;
 
@@ -35,8 +37,25 @@ fn midnight() -> Timestamp {
 }
 
 impl World {
+    /// Starts with an agent of which the rule disabled a service less than 24 hours ago, so the rule freezes the agent.
     async fn with_brake(times: u32) -> Self {
+        let world = Self::with_unused_brake(times).await;
+        let earlier = Hour::containing(midnight().before(sample::secs(21 * HOUR)));
+        let (owner, agent) = (owner(), sample::agent_id(1));
+        let recorded = world.usage.record_automatic_freeze(&owner, agent, earlier);
+        recorded.await.unwrap();
+        world
+    }
+
+    /// Starts with an agent that may also spend 1,000 a day at service 2.
+    async fn with_unused_brake(times: u32) -> Self {
         let world = Self::start().await;
+        let other = sample::enabled(sample::service_id(2), 1_000, 1_000);
+        let stored = world
+            .ledger
+            .put_policy(sample::agent_id(1), &other, &sample::audit())
+            .await;
+        assert_eq!(stored.unwrap(), UpdateResult::Stored);
         world.edit(&braked(times, 2, AgentStatus::Active)).await;
         world
             .clock
@@ -67,6 +86,55 @@ impl World {
         }
     }
 
+    /// Makes a payment to a service for each triple of service, time and amount.
+    async fn pays_services(&self, payments: &[(u128, Timestamp, u64)]) {
+        for (service, at, amount) in payments {
+            let key = format!("{service} {at} {amount}");
+            let answer = self.pay_service_at(*service, *amount, &key, *at).await;
+            assert!(matches!(answer, Answer::Allowed(_)), "{answer:?} {key}");
+        }
+    }
+
+    /// Stores a policy as the agent's owner does.
+    async fn set_enabled(&self, service: u128, enabled: bool) {
+        let (agent, service) = (sample::agent_id(1), sample::service_id(service));
+        let (policy, _) = self
+            .ledger
+            .read_policy_with_update_mark(agent, service)
+            .await
+            .unwrap()
+            .unwrap();
+        let next = EnabledService {
+            enabled,
+            version: policy.version + 1,
+            ..policy
+        };
+        let acting = Acting {
+            actor: Actor::Person {
+                id: owner(),
+                session: None,
+            },
+            source: RequestSource::default(),
+        };
+        let act = Act::new(AuditKind::ServiceEnabled).on_agent(agent);
+        let done = AuditOutcome::Done(AuditChanges::default());
+        let random = (next.version << 8).to_be_bytes();
+        let row = AuditEntry::new(AUDIT, &acting.audit_record(sample::start(), random, &act, done));
+        let stored = self.ledger.put_policy(agent, &next, &row).await.unwrap();
+        assert_eq!(stored, UpdateResult::Stored);
+    }
+
+    /// Returns the agent's status, and for services 1 and 2 whether they are enabled.
+    async fn limits(&self) -> (AgentStatus, bool, bool) {
+        let mut enabled = Vec::new();
+        for service in [1, 2] {
+            let service = sample::service_id(service);
+            let policy = self.ledger.find_enabled_service(sample::agent_id(1), service).await;
+            enabled.push(policy.unwrap().unwrap().enabled);
+        }
+        (self.now().await.0, enabled[0], enabled[1])
+    }
+
     /// Aggregates and publishes all records, including the records of a freeze. Returns the batches.
     async fn pass_all(&self) -> Vec<Vec<Value>> {
         let mut passed = Vec::new();
@@ -93,8 +161,12 @@ impl World {
     }
 
     async fn freezes(&self) -> Vec<AuditRow> {
+        self.audit_rows(AuditKind::AgentFrozen).await
+    }
+
+    async fn audit_rows(&self, kind: AuditKind) -> Vec<AuditRow> {
         let filter = AuditFilter {
-            kind: Some(AuditKind::AgentFrozen),
+            kind: Some(kind),
             ..AuditFilter::default()
         };
         let slice = PageRequest {
@@ -328,4 +400,246 @@ async fn an_automatic_freeze_survives_a_kill_at_any_step() {
         killed_at += 1;
     }
     assert!(killed_at > 40, "only {killed_at} moments");
+}
+
+/// The payments as triples of service, time and amount, and the agent's status and the enabled services afterwards.
+type ServiceRow<'a> = (&'static str, &'a [(u128, Timestamp, u64)], (AgentStatus, bool, bool));
+
+/// Only the service without which the hour would be usual is disabled. Otherwise, the agent is frozen.
+#[tokio::test]
+async fn a_service_that_received_most_of_an_unusual_hour_is_disabled() {
+    let after = |secs| midnight().after(sample::secs(secs));
+    let before = |secs| midnight().before(sample::secs(secs));
+    let (disabled_1, disabled_2) = ((ACTIVE, false, true), (ACTIVE, true, false));
+    let all = (FROZEN, true, true);
+    let rows: [ServiceRow<'_>; 13] = [
+        (
+            "less than the least",
+            &[(1, after(0), 25), (2, after(1), 24)],
+            (ACTIVE, true, true),
+        ),
+        ("one service", &[(1, after(0), 50)], disabled_1),
+        ("mostly one", &[(1, after(0), 5), (2, after(1), 48)], disabled_2),
+        ("halves", &[(1, after(0), 30), (2, after(1), 30)], disabled_1),
+        (
+            "the rest is just usual",
+            &[(1, after(0), 49), (2, after(1), 60)],
+            disabled_2,
+        ),
+        ("the rest is unusual", &[(1, after(0), 50), (2, after(1), 60)], all),
+        (
+            "across an hour",
+            &[(2, after(HOUR - 1), 25), (2, after(HOUR), 25)],
+            disabled_2,
+        ),
+        (
+            "across midnight",
+            &[(2, before(1), 25), (1, after(0), 1), (2, after(0), 25)],
+            disabled_2,
+        ),
+        (
+            "the rest is at most twice the usual",
+            &[(1, before(48 * HOUR), 30), (1, after(0), 60), (2, after(1), 61)],
+            disabled_2,
+        ),
+        (
+            "the rest is more than twice the usual",
+            &[(1, before(48 * HOUR), 30), (1, after(0), 61), (2, after(1), 61)],
+            all,
+        ),
+        (
+            "a burst in each of two hours",
+            &[(2, after(HOUR - 1), 60), (2, after(HOUR), 60)],
+            disabled_2,
+        ),
+        (
+            "a batch of two hours",
+            &[(2, after(0), 60), (1, after(HOUR), 1)],
+            disabled_2,
+        ),
+        // The sums by service of an hour long ago are not kept.
+        ("a late batch", &[(2, after(0), 60), (1, after(4 * HOUR), 1)], all),
+    ];
+    for (name, payments, expected) in rows {
+        let world = World::with_unused_brake(2).await;
+        world.pays_services(payments).await;
+        world.pass_all().await;
+        assert_eq!(world.limits().await, expected, "{name}");
+    }
+}
+
+/// Until the agent is frozen, an adversary gets the triggering amount twice, whatever services and hours it uses and
+/// whatever the owner enables again.
+#[tokio::test]
+async fn a_disabled_service_admits_one_more_triggering_amount_in_24_hours() {
+    let burst = midnight().after(sample::secs(HOUR));
+    let later = |secs| burst.after(sample::secs(secs));
+    let world = World::with_unused_brake(2).await;
+    world.pays_services(&[(1, burst, 9), (2, burst, 40)]).await;
+    let mut batches = world.pass_all().await;
+    assert_eq!(world.limits().await, (ACTIVE, true, true));
+    world.pays_services(&[(2, later(1), 1)]).await;
+    batches.extend(world.pass_all().await);
+    assert_eq!(world.limits().await, (ACTIVE, true, false));
+    let blocked = world.pay_service_at(2, 1, "blocked", later(2)).await;
+    assert_eq!(blocked, Answer::Blocked);
+
+    let reason = "anomaly brake: $0.00005 within an hour on 2026-12-11, 01:00 to 02:00 UTC, after at most $0.00 an hour on a \
+        usual day";
+    let rows = world.audit_rows(AuditKind::ServiceDisabled).await;
+    let [AuditRow { record, .. }] = &rows[..] else {
+        panic!("{rows:?}")
+    };
+    assert_eq!(record.actor, Actor::Rule { owner: owner() });
+    assert_eq!(record.source.reason.as_ref().map(EditReason::as_str), Some(reason));
+    assert_eq!(record.act.agent, Some(sample::agent_id(1)));
+    assert_eq!(record.act.service, Some(sample::service_id(2)));
+    let AuditOutcome::Done(changes) = &record.outcome else {
+        panic!("{record:?}")
+    };
+    assert_eq!(Value::Object(changes.after.clone()), json!({"enabled": false}));
+    let told = world.told();
+    let is_by_rule = |event: &&purser_domain::Event| event.data().find_text("reason").is_some();
+    let told: Vec<_> = told.iter().filter(is_by_rule).collect();
+    let [told] = told[..] else { panic!("{told:?}") };
+    assert_eq!((told.kind(), told.owner()), (EventKind::PolicyChanged, Some(&owner())));
+    assert_eq!(told.data().find_text("reason"), Some(reason));
+    assert_eq!(
+        told.data().find_text("service_id"),
+        Some(sample::service_id(2).to_string().as_str())
+    );
+
+    // All records arrive again in other batches and in reverse order, before and after the owner enables the service.
+    let mut repeated: Vec<Value> = batches.concat();
+    repeated.reverse();
+    for enabled in [false, true] {
+        if enabled {
+            world.set_enabled(2, true).await;
+        }
+        for batch in repeated.chunks(3).chain([&repeated[..]]) {
+            world.pass(batch).await.unwrap();
+        }
+        assert_eq!(world.limits().await, (ACTIVE, true, enabled));
+    }
+    // The rest of the hour triggers again at the same amount, and then the agent is frozen.
+    world.pays_services(&[(2, later(3), 30), (1, later(4), 19)]).await;
+    world.pass_all().await;
+    assert_eq!(world.limits().await, (ACTIVE, true, true));
+    world.pays_services(&[(2, later(5), 1)]).await;
+    world.pass_all().await;
+    assert_eq!(world.limits().await, (FROZEN, true, true));
+    assert_eq!(world.audit_rows(AuditKind::ServiceDisabled).await.len(), 1);
+    assert_eq!(world.freezes().await.len(), 1);
+}
+
+#[tokio::test]
+async fn after_24_hours_another_service_is_disabled() {
+    for (hours, expected) in [(1, FROZEN), (24, FROZEN), (25, ACTIVE)] {
+        let world = World::with_unused_brake(2).await;
+        world.pays_services(&[(1, midnight(), 60)]).await;
+        world.pass_all().await;
+        assert_eq!(world.limits().await, (ACTIVE, false, true));
+        let next = midnight().after(sample::secs(hours * HOUR));
+        // After 24 hours, the first burst is usual, so the second must be larger.
+        world.pays_services(&[(2, next, 130)]).await;
+        world.pass_all().await;
+        assert_eq!(world.limits().await, (expected, false, expected == FROZEN), "{hours}");
+    }
+}
+
+/// The rule ignores what a user disabled, and is evaluated again after the user enables it.
+#[tokio::test]
+async fn a_service_that_a_user_disabled_is_not_disabled_automatically() {
+    let world = World::with_unused_brake(2).await;
+    world.pays_services(&[(1, midnight(), 60), (2, midnight(), 10)]).await;
+    world.set_enabled(1, false).await;
+    let batches = world.pass_all().await;
+    assert_eq!(world.limits().await, (ACTIVE, false, true));
+    assert_eq!(world.audit_rows(AuditKind::ServiceDisabled).await, []);
+    world.set_enabled(1, true).await;
+    world.fold(SHARD, &batches.concat()).await.unwrap();
+    assert_eq!(world.limits().await, (ACTIVE, false, true));
+    assert_eq!(world.audit_rows(AuditKind::ServiceDisabled).await.len(), 1);
+}
+
+/// Payments that were decided before the rule disabled the service arrive in later batches, also of the next hour.
+#[tokio::test]
+async fn earlier_payments_to_a_disabled_service_freeze_nothing() {
+    let world = World::with_unused_brake(2).await;
+    let at = |secs| midnight().after(sample::secs(secs));
+    let mut batches = Vec::new();
+    for (service, secs) in [(1, 0), (1, 1), (1, HOUR)] {
+        world.pays_services(&[(service, at(secs), 60)]).await;
+        batches.push(world.records().concat());
+    }
+    for batch in &batches {
+        world.fold(SHARD, batch).await.unwrap();
+        assert_eq!(world.limits().await, (ACTIVE, false, true));
+    }
+    assert_eq!(world.audit_rows(AuditKind::ServiceDisabled).await.len(), 1);
+    world.pays_services(&[(2, at(HOUR + 1), 49)]).await;
+    world.pass_all().await;
+    assert_eq!(world.limits().await, (ACTIVE, false, true));
+    world.pays_services(&[(2, at(HOUR + 2), 1)]).await;
+    world.pass_all().await;
+    assert_eq!(world.limits().await, (FROZEN, false, true));
+}
+
+/// A released payment counts neither for its service nor for the rest.
+#[tokio::test]
+async fn released_payments_do_not_count_for_a_service() {
+    let world = World::with_unused_brake(2).await;
+    let released = world.paid_at(60, "released", midnight()).await;
+    world.release(released).await;
+    world.pays_services(&[(2, midnight(), 40), (1, midnight(), 15)]).await;
+    world.pass_all().await;
+    assert_eq!(world.limits().await, (ACTIVE, true, false));
+}
+
+/// Concurrent calls evaluate the same hour, and the test kills a call at each step and repeats the batch.
+#[tokio::test]
+async fn a_service_is_disabled_once_despite_concurrent_or_killed_calls() {
+    let mut killed_at = None;
+    loop {
+        let world = World::with_unused_brake(2).await;
+        world.pays_services(&[(1, midnight(), 10), (2, midnight(), 50)]).await;
+        let batch = world.records().concat();
+        let mut was_killed = true;
+        if let Some(killed_at) = killed_at {
+            let kill = world.kill_at(killed_at);
+            was_killed = tokio::select! {
+                () = kill.notified() => true,
+                answer = world.fold(SHARD, &batch) => {
+                    assert!(answer.is_some());
+                    false
+                }
+            };
+            world.behave();
+            world.fold(SHARD, &batch).await.unwrap();
+        } else {
+            let folds = tokio::join!(
+                world.fold(SHARD, &batch),
+                world.fold("shardId-00000002", &batch),
+                world.fold("shardId-00000003", &batch)
+            );
+            assert!(folds.0.is_some() && folds.1.is_some() && folds.2.is_some(), "{folds:?}");
+        }
+        let disabled = world.audit_rows(AuditKind::ServiceDisabled).await.len();
+        assert_eq!(
+            (world.limits().await, disabled),
+            ((ACTIVE, true, false), 1),
+            "{killed_at:?}"
+        );
+        world.set_enabled(2, true).await;
+        world.fold(SHARD, &batch).await.unwrap();
+        assert_eq!(world.limits().await, (ACTIVE, true, true), "{killed_at:?}");
+        if !was_killed {
+            break;
+        }
+        killed_at = Some(killed_at.map_or(0, |moment| moment + 1));
+    }
+    assert!(
+        killed_at.is_some_and(|moments| moments > 40),
+        "only {killed_at:?} moments"
+    );
 }

@@ -114,7 +114,11 @@ impl World {
     }
 
     pub(crate) async fn pay_at(&self, amount: u64, key: &str, now: Timestamp) -> Answer {
-        let request = Request::new(sample::agent_id(1), sample::service_id(1), amount, key);
+        self.pay_service_at(1, amount, key, now).await
+    }
+
+    pub(crate) async fn pay_service_at(&self, service: u128, amount: u64, key: &str, now: Timestamp) -> Answer {
+        let request = Request::new(sample::agent_id(1), sample::service_id(service), amount, key);
         authorize(&self.ledger, &request, now).await.unwrap()
     }
 

@@ -167,12 +167,12 @@ enum RuleSays {
         /// and the end. An end before the start is on the next day.
         periods: Vec<String>,
     },
-    /// Freezes the agent after an hour with unusually high spending.
+    /// Disables a service or freezes the agent after an hour with unusually high spending.
     AnomalyBrake {
-        /// The agent is frozen if the payments within an hour exceed the busiest hour of a usual day by more than this
+        /// The rule is triggered if the payments within an hour exceed the busiest hour of a usual day by more than this
         /// factor.
         times: u32,
-        /// The minimum sum of the payments within an hour at which the rule freezes the agent, in micro-units.
+        /// The minimum sum of the payments within an hour that triggers the rule, in micro-units.
         at_least_units: u64,
     },
     /// Exempts payments to a payee from the policy's approval threshold, from rules of the kind `approval_required`, or

@@ -174,7 +174,7 @@ const AGENT: &[Field] = &[
     Field::required("wallet", Form::Address),
 ];
 const FROZEN_BY: &[Field] = &[Field::required("by", Form::OneOf(FREEZERS))];
-/// The reason of an automatic freeze by the owner's rule.
+/// The reason of an automatic freeze of an agent, or of a service for an agent, by the owner's rule.
 const AUTOMATIC_FREEZE: &[Field] = &[Field::optional("reason", Form::Text)];
 const KEY: &[Field] = &[Field::required("key_id", Form::Text)];
 const KEY_EXPIRY: &[Field] = &[Field::optional("expires_at", Form::Time)];
@@ -294,7 +294,7 @@ impl EventKind {
             Self::AgentUnfrozen => &[FROZEN_BY],
             Self::KeyCreated => &[KEY, KEY_EXPIRY],
             Self::KeyEnded => &[KEY, KEY_END],
-            Self::PolicyChanged => &[POLICY],
+            Self::PolicyChanged => &[POLICY, AUTOMATIC_FREEZE],
             Self::RuleCreated | Self::RuleChanged | Self::RuleRemoved => &[RULE],
             Self::PayoutAddressNamed => &[PAYOUT_ADDRESS, GOOD_FROM],
             Self::PayoutAddressRemoved => &[PAYOUT_ADDRESS],

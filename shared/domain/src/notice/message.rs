@@ -22,7 +22,7 @@ pub struct NotificationMessage {
 
 /// Sorts a message's events: approval requests first, then the default kinds, then other kinds, each by time.
 pub fn sort_by_urgency(events: &mut [Event]) {
-    events.sort_by_key(|event| (NotificationRank::for_kind(event.kind()), event.time(), event.id()));
+    events.sort_by_key(|event| (NotificationRank::for_event(event), event.time(), event.id()));
 }
 
 /// Returns the events that the message describes. The caller needs [`NotificationNames`] only for these events.

@@ -17,8 +17,8 @@ pub(crate) enum NotificationRank {
 }
 
 impl NotificationRank {
-    pub(crate) fn for_kind(kind: EventKind) -> Self {
-        match kind {
+    pub(crate) fn for_event(event: &Event) -> Self {
+        match notified_kind(event) {
             EventKind::ApprovalAsked => Self::Question,
             kind if DEFAULT_NOTICES.contains(&kind) => Self::Usual,
             _ => Self::Chosen,
@@ -26,11 +26,19 @@ impl NotificationRank {
     }
 }
 
+/// Returns the kind as which users are notified: a service that a rule disabled is like a frozen agent.
+pub(crate) fn notified_kind(event: &Event) -> EventKind {
+    match event.kind() {
+        EventKind::PolicyChanged if event.data().find_text("reason").is_some() => EventKind::AgentFrozen,
+        kind => kind,
+    }
+}
+
 /// Returns the key of a pending event, whose order is priority and then age. An approval request's key contains the
 /// approval id, so that a later event can close the request.
 pub fn pending_event_key(event: &Event) -> String {
     let timed = |rank: char| format!("{rank}#{}#{}", event.time(), event.id());
-    match NotificationRank::for_kind(event.kind()) {
+    match NotificationRank::for_event(event) {
         NotificationRank::Question => approval_request_key(event).unwrap_or_else(|| timed('B')),
         NotificationRank::Usual => timed('B'),
         NotificationRank::Chosen => timed('E'),

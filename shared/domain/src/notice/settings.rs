@@ -1,8 +1,8 @@
 //! A user's notification settings: the channels, and the event kinds per channel.
 
 use crate::{
-    AuditFields, EventKind, Fingerprint, MailAddress, NoticeUrlId, Timestamp, UserId, ValidationError,
-    catalog::service::named,
+    AuditFields, Event, EventKind, Fingerprint, MailAddress, NoticeUrlId, Timestamp, UserId, ValidationError,
+    catalog::service::named, notice::pending::notified_kind,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -156,12 +156,21 @@ impl NotificationSettings {
         }
     }
 
+    /// Returns the channels through which an event is sent.
+    pub fn channels_for_event(&self, event: &Event) -> impl Iterator<Item = NoticeChannel> {
+        self.channels_for_any([event.kind(), notified_kind(event)])
+    }
+
     /// Returns the channels through which an event of this kind is sent.
     pub fn channels_for(&self, kind: EventKind) -> impl Iterator<Item = NoticeChannel> {
+        self.channels_for_any([kind, kind])
+    }
+
+    fn channels_for_any(&self, kinds: [EventKind; 2]) -> impl Iterator<Item = NoticeChannel> {
         let channels = NoticeChannel::ALL.iter().copied();
         channels.filter(move |channel| {
             self.channel_settings(*channel)
-                .is_some_and(|terms| terms.includes_kind(kind))
+                .is_some_and(|terms| kinds.iter().any(|kind| terms.includes_kind(*kind)))
         })
     }
 

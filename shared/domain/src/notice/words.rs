@@ -296,7 +296,10 @@ impl NotificationText<'_> {
             EventKind::AgentHandedOver => format!("{agent} is no longer yours: another person accepted it."),
             EventKind::KeyCreated => format!("{agent} has a new key."),
             EventKind::KeyEnded => format!("{agent}: a key was rotated or revoked."),
-            EventKind::PolicyChanged => format!("{agent}: the policy for {} was changed.", self.service_name()),
+            EventKind::PolicyChanged => match self.event.data().find_text("reason") {
+                Some(reason) => format!("{agent} can no longer pay {}, by its {reason}.", self.service_name()),
+                None => format!("{agent}: the policy for {} was changed.", self.service_name()),
+            },
             EventKind::RuleCreated => format!("{agent} has a new rule."),
             EventKind::RuleChanged => format!("{agent}: a rule was changed."),
             EventKind::RuleRemoved => format!("{agent}: a rule was removed."),
@@ -566,6 +569,8 @@ mod tests {
     fn automatic_freeze_notifications_state_the_reason() {
         let notice = Notification::for_event(&sample(EventKind::AgentFrozen), &names("Researcher"));
         assert_eq!(notice.sentence, "“Researcher” was frozen by its x. It can’t pay.");
+        let notice = Notification::for_event(&sample(EventKind::PolicyChanged), &names("Researcher"));
+        assert_eq!(notice.sentence, "“Researcher” can no longer pay “Weather”, by its x.");
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! The automatic freeze: freezes an agent that pays far more within an hour than in the agent's usual busiest hour.
+//! The automatic freeze: freezes an agent that pays far more within an hour than in the agent's usual busiest hour. If
+//! one service received most of the amount, the first freeze within 24 hours disables only that service for the agent.
 //!
 //! The freeze is checked seconds after a payment and does not affect the decision about that payment. Days in the
 //! comparison are the previous two weeks without the last 24 hours, so that a day does not raise its own limit.
 
-use crate::{Amount, Day, EditReason, Hour, Rule, RuleKind, Timestamp};
+use crate::{Amount, Day, EditReason, Hour, Rule, RuleKind, ServiceId, Timestamp};
 use std::collections::BTreeMap;
 
 /// The parameters of an automatic freeze.
@@ -37,7 +38,14 @@ pub struct Anomaly {
     pub sum: Amount,
     /// The lower median, over compared days with payments, of the busiest hour's sum; zero without payments.
     pub usual: Amount,
+    /// The service without whose payments the sum would be usual, if any.
+    pub service: Option<ServiceId>,
+    /// Whether an automatic freeze of the agent or of a service was recorded in the last 24 hours.
+    pub is_repeated: bool,
 }
+
+/// The sum of an hour's payments, and the sums of the services that received them. The services' sums may be incomplete.
+pub type HourSums<'a> = (Amount, &'a BTreeMap<ServiceId, Amount>);
 
 impl AutomaticFreeze {
     /// Returns the automatic freeze among an agent's rules. An agent has at most one such rule.
@@ -78,7 +86,35 @@ impl AutomaticFreeze {
         busiest.sort_unstable();
         let median = busiest.len().saturating_sub(1) / 2;
         let usual = busiest.get(median).copied().unwrap_or(Amount::ZERO);
-        self.is_unusual_sum(sum, usual).then_some(Anomaly { hour, sum, usual })
+        self.is_unusual_sum(sum, usual).then_some(Anomaly {
+            hour,
+            sum,
+            usual,
+            service: None,
+            is_repeated: false,
+        })
+    }
+
+    /// Returns the service without whose payments the last 60 minutes would not be unusual. `now` and `before` are the
+    /// sums of the current and the previous hour.
+    pub fn find_unusual_service(
+        self,
+        at: Timestamp,
+        now: HourSums<'_>,
+        before: HourSums<'_>,
+        usual: Amount,
+    ) -> Option<ServiceId> {
+        let rest = |service: &ServiceId| {
+            let [now, before] = [now, before]
+                .map(|(sum, services)| sum.saturating_minus(services.get(service).copied().unwrap_or(Amount::ZERO)));
+            Self::estimated_sliding_hour_sum(at, now, before)
+        };
+        let service = now
+            .1
+            .keys()
+            .chain(before.1.keys())
+            .min_by_key(|service| rest(service))?;
+        (!self.is_unusual_sum(rest(service), usual)).then_some(*service)
     }
 
     /// Returns whether this rule freezes the agent whenever `before` would.
@@ -90,7 +126,7 @@ impl AutomaticFreeze {
 impl Anomaly {
     /// Returns the reason for the freeze, for the agent's owner. `None` if the text is too long for a reason.
     pub fn freeze_reason(&self) -> Option<EditReason> {
-        let Self { hour, sum, usual } = self;
+        let Self { hour, sum, usual, .. } = self;
         let (sum, usual) = (sum.to_dollars(), usual.to_dollars());
         // A reason has at most 200 characters. Each amount has at most 24 characters, and the hour has 30.
         let reason =
@@ -166,12 +202,16 @@ mod tests {
             hour: Hour::containing(Timestamp::MAX),
             sum: Amount::MAX,
             usual: Amount::MAX,
+            service: None,
+            is_repeated: false,
         };
         assert!(anomaly.freeze_reason().is_some());
         let usual = Anomaly {
             hour: Hour::containing(Timestamp::parse("2026-11-26T14:59:00Z").unwrap()),
             sum: units(31_200_000),
             usual: units(4_100_000),
+            service: None,
+            is_repeated: false,
         };
         let reason = usual.freeze_reason().unwrap();
         let expected = "anomaly brake: $31.20 within an hour on 2026-11-26, 14:00 to 15:00 UTC, after at most $4.10 an hour \

@@ -42,9 +42,8 @@ impl Ledger {
                 match (old.status, new.status) {
                     (AgentStatus::Active, AgentStatus::Frozen) => {
                         let mark = UpdateMark::read_mark(self.item_row(image))?;
-                        // Only an automatic freeze has a reason. `by` is `owner` too, because the owner set the rule.
-                        let reason = mark.reason.as_ref().filter(|_| mark.was_made_by_rule());
-                        let data = by_owner().optional_text("reason", reason.map(EditReason::as_str));
+                        // `by` is `owner` also for an automatic freeze, because the owner set the rule.
+                        let data = by_owner().optional_text("reason", rule_reason(&mark));
                         changes.push(update.change_event(EventKind::AgentFrozen, &"", data));
                     }
                     (AgentStatus::Frozen, AgentStatus::Active) => {
@@ -73,7 +72,8 @@ impl Ledger {
         } = self.read_policy(image)?;
         // A default policy is permissive, or has no audit id, because no user stored the policy.
         let is_permissive = enabled && policy == SpendPolicy::permissive();
-        let is_default = is_permissive || UpdateMark::read_mark(self.item_row(image))?.audit_id.is_none();
+        let mark = UpdateMark::read_mark(self.item_row(image))?;
+        let is_default = is_permissive || mark.audit_id.is_none();
         if change.old.is_none() && version == 1 && is_default {
             return Ok(Vec::new());
         }
@@ -84,7 +84,8 @@ impl Ledger {
             .flag("enabled", enabled)
             .amount("max_per_call_units", policy.max_per_call)
             .amount("max_per_day_units", policy.max_per_day)
-            .amount("require_approval_above_units", policy.require_approval_above);
+            .amount("require_approval_above_units", policy.require_approval_above)
+            .optional_text("reason", rule_reason(&mark));
         let id = EventId::derive(kind, &[&agent, &service, &version]);
         Ok(vec![ChangeEvent::for_agent(agent, kind, id, change.at, data)])
     }
@@ -173,6 +174,12 @@ impl Edit<'_> {
         }
         changes
     }
+}
+
+/// Returns the reason of an automatic freeze. Events contain no reasons that users gave.
+fn rule_reason(mark: &UpdateMark) -> Option<&str> {
+    let reason = mark.reason.as_ref().filter(|_| mark.was_made_by_rule());
+    reason.map(EditReason::as_str)
 }
 
 fn agent_identity_data(agent: &Agent) -> EventData {

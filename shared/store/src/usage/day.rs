@@ -29,6 +29,9 @@ pub type Reasons = BTreeMap<String, u64>;
 const MAX_AGENTS: usize = 10;
 /// The maximum number of labels in a day's sums.
 const MAX_LABELS: usize = 50;
+/// The number of hours before the newest hour that have sums by service. An automatic freeze compares two hours, and a
+/// batch may contain payments of two hours.
+const EARLIER_SERVICE_HOURS: u32 = 2;
 /// The zlib compression level.
 const LEVEL: u8 = 6;
 /// The maximum size of a usage item's JSON after decompression, in bytes. A larger item is reported as corrupt.
@@ -106,7 +109,11 @@ pub(super) struct AgentOfDay {
     /// The amount of each hour's payments that are not released. Hours with a zero amount are omitted.
     #[serde(rename = "h", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) hours: BTreeMap<Hour, Amount>,
-    /// The hours in which the agent was frozen automatically, each with the hour's amount at the last freeze.
+    /// The amount of `hours` by service since the hour's last automatic freeze, for the newest hour and the
+    /// [`EARLIER_SERVICE_HOURS`] before. The sum of a service may be too small, never too large.
+    #[serde(rename = "hs", default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) service_hours: BTreeMap<Hour, BTreeMap<ServiceId, Amount>>,
+    /// The hours with an automatic freeze of the agent or of a service, each with the hour's amount at the last freeze.
     #[serde(rename = "b", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) braked: BTreeMap<Hour, Amount>,
 }
@@ -131,14 +138,15 @@ impl AgentOfDay {
         let nearest = new.payment.as_ref().and_then(|payment| payment.nearest);
         self.nearest = self.nearest.max(nearest);
         // The previous state `old` of an entry is always in the same hour as `new`, so only this hour's amount changes.
-        let hour = self.hours.remove(&new.hour()).unwrap_or(Amount::ZERO);
-        let before = old.map_or(Amount::ZERO, HistoryEntry::amount_for_hour_sum);
-        let hour = hour
-            .saturating_minus(before)
-            .plus(new.amount_for_hour_sum())
-            .unwrap_or(Amount::MAX);
-        if !hour.is_zero() {
-            self.hours.insert(new.hour(), hour);
+        let (hour, before) = (new.hour(), old.map_or(Amount::ZERO, HistoryEntry::amount_for_hour_sum));
+        change_sum(&mut self.hours, hour, before, new.amount_for_hour_sum());
+        if let Some(service) = new.service {
+            let services = self.service_hours.entry(hour).or_default();
+            change_sum(services, service, before, new.amount_for_hour_sum());
+            let newest = self.service_hours.last_key_value().map_or(hour, |(newest, _)| *newest);
+            let first = newest.hours_earlier(EARLIER_SERVICE_HOURS);
+            self.service_hours
+                .retain(|hour, sums| *hour >= first && !sums.is_empty());
         }
         self.name.clone_from(&new.agent_name);
         self.labels.clone_from(&new.labels);
@@ -149,6 +157,15 @@ impl AgentOfDay {
             .values()
             .copied()
             .fold(UsageTotals::default(), UsageTotals::plus)
+    }
+}
+
+/// Replaces the amount `before` in a sum by `now`. A sum of zero is removed.
+fn change_sum<K: Ord>(sums: &mut BTreeMap<K, Amount>, key: K, before: Amount, now: Amount) {
+    let sum = sums.remove(&key).unwrap_or(Amount::ZERO);
+    let sum = sum.saturating_minus(before).plus(now).unwrap_or(Amount::MAX);
+    if !sum.is_zero() {
+        sums.insert(key, sum);
     }
 }
 

@@ -186,7 +186,10 @@ impl UsageTable {
                 of_agent.apply_entry_change(None, &entry);
                 advance_last_sequence(of_agent, &entry, sequence);
             }
-            for (key, item) in items.into_values() {
+            for (key, mut item) in items.into_values() {
+                for of in item.agents.values_mut() {
+                    of.service_hours.retain(|hour, _| !of.braked.contains_key(hour));
+                }
                 if !self.try_put_agent_sums_shard(&key, &item).await? {
                     backoff.wait_for_retry().await?;
                     continue 'again;
