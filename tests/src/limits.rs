@@ -34,7 +34,7 @@ pub async fn limited_agent(world: &World) -> TestAgent {
     let policy = SpendPolicy {
         enabled_operations: Some(vec![OperationSlug::parse("weather.current").expect("a slug")]),
         allowed_domains: vec![DomainPattern::parse("docs.example").expect("a pattern")],
-        raise: Some(raise),
+        raises: vec![raise],
         ..SpendPolicy::suggested_limits()
     };
     world.enable(&agent, LIMITED_SERVICE, policy).await;
@@ -80,7 +80,7 @@ pub fn texts_of_limits(answer: &Value) -> BTreeSet<String> {
                 let (whole, places) = (units / 1_000_000, format!("{:06}", units % 1_000_000));
                 texts.insert(format!("{whole}.{:0<2}", places.trim_end_matches('0')));
             }
-            Value::String(time) if name == "until" => {
+            Value::String(time) if name.ends_with("until") => {
                 texts.insert(time.chars().take(10).collect());
             }
             Value::String(text) => {

@@ -154,13 +154,14 @@ fn other_limit_rows(service: &EnabledService) -> Vec<Vec<String>> {
     let domains = Some(policy.allowed_domains.join(", ")).filter(|domains| domains != "*");
     let raise = policy.raised_caps.as_ref().map(|raise| {
         let caps = [
-            ("per call", raise.max_per_call_units),
-            ("per day", raise.max_per_day_units),
+            ("per call", raise.max_per_call_units, raise.max_per_call_until),
+            ("per day", raise.max_per_day_units, raise.max_per_day_until),
         ];
-        let caps = caps
-            .iter()
-            .filter_map(|(name, cap)| Some(format!("{name} {}, ", cap.as_ref()?)));
-        format!("{}until {}", caps.collect::<String>(), raise.until)
+        let caps = caps.iter().filter_map(|(name, cap, until)| {
+            let until = until.unwrap_or(raise.until);
+            Some(format!("{name} {} until {until}", cap.as_ref()?))
+        });
+        caps.collect::<Vec<_>>().join(", ")
     });
     let slug = service.slug.clone().unwrap_or_else(|| service.service_id.to_string());
     let all = [("operations", operations), ("domains", domains), ("raised caps", raise)];

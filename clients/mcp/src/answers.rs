@@ -450,8 +450,16 @@ pub(crate) struct RaiseAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub(crate) max_per_day_usd: Option<String>,
-    /// The time at which the increase ends.
+    /// The time at which the first of the increased limits ends.
     pub(crate) until: String,
+    /// The time at which the increased limit per call ends. Absent if the limit is not increased.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub(crate) max_per_call_until: Option<String>,
+    /// The time at which the increased limit per 24 hours ends. Absent if the limit is not increased.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub(crate) max_per_day_until: Option<String>,
 }
 
 impl From<&Raise> for RaiseAnswer {
@@ -460,6 +468,8 @@ impl From<&Raise> for RaiseAnswer {
             max_per_call_usd: increase.max_per_call_units.map(|units| units.to_string()),
             max_per_day_usd: increase.max_per_day_units.map(|units| units.to_string()),
             until: format_time(increase.until),
+            max_per_call_until: increase.max_per_call_until.map(format_time),
+            max_per_day_until: increase.max_per_day_until.map(format_time),
         }
     }
 }

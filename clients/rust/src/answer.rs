@@ -492,8 +492,12 @@ pub struct Raise {
     pub max_per_call_units: Option<Usdc>,
     /// The increased cap per rolling 24 hours. `None` if the cap is not increased.
     pub max_per_day_units: Option<Usdc>,
-    /// The time at which the increase ends.
+    /// The time at which the first of the caps ends.
     pub until: DateTime<Utc>,
+    /// The time at which the cap per call ends. `None` if the cap is not increased.
+    pub max_per_call_until: Option<DateTime<Utc>>,
+    /// The time at which the cap per rolling 24 hours ends. `None` if the cap is not increased.
+    pub max_per_day_until: Option<DateTime<Utc>>,
 }
 
 /// The call that an approval is for, as the agent described the call.

@@ -289,7 +289,10 @@ export interface Approval {
 export interface Raise {
   max_per_call_units: number | null;
   max_per_day_units: number | null;
+  /** When the first of the caps ends. */
   until: string;
+  max_per_call_until: string | null;
+  max_per_day_until: string | null;
 }
 
 export type Category = 'search' | 'scrape' | 'ai' | 'data' | 'infrastructure' | 'security' | 'finance' | 'creative';

@@ -611,7 +611,7 @@ impl Case {
                     .as_ref()
                     .map(|list| list.iter().map(|index| slug(*index)).collect()),
                 allowed_domains: allowed,
-                raise: None,
+                raises: Vec::new(),
             },
         });
         let token = Network::BaseSepolia.token();

@@ -232,7 +232,7 @@ impl Limits {
                 require_approval_above: units(threshold),
                 enabled_operations: None,
                 allowed_domains: vec![DomainPattern::any_domain()],
-                raise: None,
+                raises: Vec::new(),
             },
         }
     }

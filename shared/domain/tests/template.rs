@@ -282,7 +282,7 @@ fn all_policy_fields_are_merged_with_the_template() {
         require_approval_above: units(3),
         enabled_operations: Some(slugs.to_vec()),
         allowed_domains: domains.to_vec(),
-        raise: None,
+        raises: Vec::new(),
     };
     assert_eq!(edited, expected);
     let told: Vec<_> = merges[0]

@@ -204,7 +204,7 @@ fn policy() -> SpendPolicy {
                 .to_vec(),
         ),
         allowed_domains: domains.map(|domain| DomainPattern::parse(domain).unwrap()).to_vec(),
-        raise: None,
+        raises: Vec::new(),
     }
 }
 

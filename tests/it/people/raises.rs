@@ -65,6 +65,8 @@ async fn a_requested_limit_increase_is_granted_and_ends() {
         "max_per_call_units": dollars(5),
         "max_per_day_units": dollars(10),
         "until": home.in_an_hour().to_string(),
+        "max_per_call_until": home.in_an_hour().to_string(),
+        "max_per_day_until": home.in_an_hour().to_string(),
     });
     assert_eq!((&asked["status"], &asked["raised_caps"]), (&json!("pending"), &caps));
     assert_eq!(
@@ -171,6 +173,81 @@ async fn the_owner_or_an_ownership_transfer_ends_a_limit_increase() {
     let approve = home.agent.path(&Household::below(&waiting, "/approve"));
     let approved = world.person_edits(&lee, Method::POST, &approve, &json!({})).await;
     approved.refused(409, "approval_not_pending");
+}
+
+/// The agent first requests a higher cap per call, and then a higher cap per day that ends earlier.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_cap_has_its_own_limit_increase_and_end() {
+    let home = limited(World::still().await).await;
+    let grant = async |home: &Household, body: Value| {
+        let asked = home.ask_for_raise(&body).await;
+        home.edit(Method::POST, &Household::below(&asked, "/approve"), json!({}))
+            .await
+            .ok();
+        asked
+    };
+    let mut body = home.request(&home.refusal().await);
+    body.as_object_mut().unwrap().remove("max_per_day_units");
+    let per_call = grant(&home, body).await;
+    let refused = home
+        .world
+        .authorize(&home.agent, &body_of(home.world.offer(dollars(5))))
+        .await;
+    let refused = refused.refused(402, "daily_spend_limit_exceeded")["transaction_id"].clone();
+    let mut body = home.request(&refused);
+    body.as_object_mut().unwrap().remove("max_per_call_units");
+    let (in_an_hour, earlier) = (
+        home.in_an_hour(),
+        home.world.now().after(purser_testkit::sample::secs(900)),
+    );
+    body["until"] = json!(earlier.to_string());
+    grant(&home, body).await;
+    let both = json!({
+        "max_per_call_units": dollars(5),
+        "max_per_day_units": dollars(10),
+        "until": earlier.to_string(),
+        "max_per_call_until": in_an_hour.to_string(),
+        "max_per_day_until": earlier.to_string(),
+    });
+    assert_eq!(home.read("/services/lab-search").await["policy"]["raised_caps"], both);
+    let paid = home
+        .world
+        .authorize(&home.agent, &body_of(home.world.offer(dollars(5))))
+        .await
+        .ok();
+    assert_eq!(home.world.stack.publish_changes().await, 0);
+    let replay = format!("/decisions/{}/replay", paid["transaction_id"].as_str().unwrap());
+    let nothing = json!({});
+    let replay = home
+        .world
+        .person_edits(&home.kim, Method::POST, &replay, &nothing)
+        .await;
+    assert_eq!(replay.ok()["differences"], json!([]));
+
+    // An update of the cap per day ends only this cap's increase.
+    home.set_policy(json!({"max_per_day_units": dollars(8)})).await;
+    let call_only = json!({
+        "max_per_call_units": dollars(5),
+        "max_per_day_units": null,
+        "until": in_an_hour.to_string(),
+        "max_per_call_until": in_an_hour.to_string(),
+        "max_per_day_until": null,
+    });
+    assert_eq!(
+        home.read("/services/lab-search").await["policy"]["raised_caps"],
+        call_only
+    );
+    assert_eq!(home.tried(4, "lab-search").await, "daily_spend_limit_exceeded");
+    assert_eq!(home.tried(3, "lab-search").await, "");
+    // The owner withdraws the approval of the remaining increase.
+    home.edit(Method::POST, &Household::below(&per_call, "/withdraw"), json!({}))
+        .await
+        .ok();
+    assert!(
+        home.read("/services/lab-search").await["policy"]
+            .get("raised_caps")
+            .is_none()
+    );
 }
 
 /// A payment is on its way to the database when the transfer completes. The acceptance must store the agent's version
@@ -321,7 +398,10 @@ async fn an_owner_can_approve_a_limit_increase_with_lower_caps_and_an_earlier_en
 
     let body = json!({"max_per_call_units": dollars(4), "max_per_day_units": 0, "until": half_an_hour});
     let granted = home.edit(Method::POST, &approve, body.clone()).await.ok();
-    let caps = json!({"max_per_call_units": dollars(4), "max_per_day_units": null, "until": half_an_hour});
+    let mut caps = json!({"max_per_call_units": dollars(4), "max_per_day_units": null, "until": half_an_hour});
+    let stored_caps = json!([caps]);
+    caps["max_per_call_until"] = json!(half_an_hour);
+    caps["max_per_day_until"] = Value::Null;
     for (name, value) in caps.as_object().unwrap() {
         assert_eq!(&granted["raised_caps"][name], value, "{granted}");
     }
@@ -337,10 +417,10 @@ async fn an_owner_can_approve_a_limit_increase_with_lower_caps_and_an_earlier_en
         .ok();
     let entries = log["entries"].as_array().unwrap().iter();
     let stored: Vec<&Value> = entries
-        .map(|entry| &entry["after"]["raise"])
-        .filter(|raise| !raise.is_null())
+        .map(|entry| &entry["after"]["raises"])
+        .filter(|raises| !raises.is_null())
         .collect();
-    assert_eq!(stored, [&caps], "{log}");
+    assert_eq!(stored, [&stored_caps], "{log}");
     home.edit(Method::POST, &approve, body)
         .await
         .refused(409, "approval_not_pending");

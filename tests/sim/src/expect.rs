@@ -7,7 +7,7 @@
 use crate::laws::{approval_id, hex};
 use crate::people::{self, Scope};
 use crate::plan::{Buy, Twist};
-use crate::stored::{Budget, DAY, StoredState, budget_window, day_window, raise_of, remembered, rule_id};
+use crate::stored::{Budget, DAY, StoredState, budget_window, day_window, raises_of, remembered, rule_id};
 use crate::tables::{Item, bytes, list, number, text};
 use dynoxide::types::AttributeValue;
 use purser_domain::{AgentId, ApprovalId, Fingerprint};
@@ -67,14 +67,13 @@ pub(crate) fn answers(stored: &StoredState, asked: &RequestParts<'_>, instant: &
 /// Returns whether a temporary limit increase begins or ends during the call.
 pub(crate) fn raise_changes(stored: &StoredState, asked: &RequestParts<'_>, from: i64, until: i64) -> bool {
     let policy = stored.policy(asked.agent, asked.service);
-    let raise = policy.as_ref().and_then(raise_of);
     let meets = |raise: &Item| {
         ["from", "until"]
             .map(|name| number(raise, name))
             .iter()
             .any(|at| (from..=until).contains(at))
     };
-    raise.is_some_and(meets)
+    policy.iter().flat_map(raises_of).any(meets)
 }
 
 /// Returns whether the API key was valid at some time during the call.

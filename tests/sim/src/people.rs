@@ -124,7 +124,7 @@ fn policy(service: u8, caps: u8, on: bool, version: u64) -> EnabledService {
             require_approval_above: units(above),
             enabled_operations: None,
             allowed_domains: vec![DomainPattern::any_domain()],
-            raise: None,
+            raises: Vec::new(),
         },
     }
 }
@@ -648,10 +648,9 @@ pub(crate) async fn grant_raise(ledger: &Ledger, approval: ApprovalId, now: Time
     let present = present.expect("a policy");
     let raised = EnabledService {
         version: present.version + 1,
-        policy: SpendPolicy {
-            raise: Some(asked.temporary_caps().grant(owner.clone(), approval.id, now)),
-            ..present.policy
-        },
+        policy: present
+            .policy
+            .with_increase(asked.temporary_caps().grant(owner.clone(), approval.id, now)),
         ..present
     };
     let ruling = ApprovalResolution {

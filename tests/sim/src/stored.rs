@@ -355,21 +355,28 @@ pub(crate) fn same(a: Option<&Arc<Item>>, b: Option<&Arc<Item>>) -> bool {
     }
 }
 
-pub(crate) fn raise_of(policy: &Item) -> Option<&Item> {
-    match policy.get("raise") {
-        Some(AttributeValue::M(raise)) => Some(raise),
+pub(crate) fn raises_of(policy: &Item) -> impl Iterator<Item = &Item> {
+    let raises: &[AttributeValue] = match policy.get("raises") {
+        Some(AttributeValue::L(raises)) => raises,
+        _ => &[],
+    };
+    raises.iter().filter_map(|raise| match raise {
+        AttributeValue::M(raise) => Some(raise),
         _ => None,
-    }
+    })
 }
 
 /// Returns a policy's caps per call and per day at a time. A limit increase counts if `applies` is true for its
 /// grantor.
 pub(crate) fn caps_under(policy: &Item, at: i64, applies: impl Fn(&str) -> bool) -> (i64, i64) {
-    let raise = raise_of(policy)
-        .filter(|raise| number(raise, "from") <= at && at < number(raise, "until") && applies(text(raise, "by")));
+    let is_active =
+        |raise: &&Item| number(raise, "from") <= at && at < number(raise, "until") && applies(text(raise, "by"));
     let cap = |name| {
-        let raised = raise.filter(|raise| raise.contains_key(name));
-        number(policy, name).max(raised.map_or(0, |raise| number(raise, name)))
+        let raises = raises_of(policy).filter(is_active);
+        let raised = raises
+            .filter(|raise| raise.contains_key(name))
+            .map(|raise| number(raise, name));
+        raised.fold(number(policy, name), i64::max)
     };
     (cap("mpc"), cap("mpd"))
 }

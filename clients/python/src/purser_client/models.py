@@ -83,11 +83,13 @@ class RaiseBody(TypedDict):
 
 
 class Raise(TypedDict):
-    """A temporary limit increase."""
+    """A temporary limit increase. `until` is when the first of the caps ends."""
 
     max_per_call_units: int | None
     max_per_day_units: int | None
     until: str
+    max_per_call_until: str | None
+    max_per_day_until: str | None
 
 
 class CompleteBody(TypedDict):

@@ -13,7 +13,7 @@ use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
     Act, Agent, Approval, ApprovalStatus, AuditChanges, AuditKind, EnabledService, Error, ErrorKind, GrantRestriction,
-    LimitIncreaseRequest, Result, RuleId, RuleKind, SpendPolicy,
+    LimitIncreaseRequest, Result, RuleId, RuleKind,
 };
 use purser_store::{Backoff, GrantResult};
 
@@ -65,10 +65,11 @@ impl People {
             let caps = caps.map_err(Error::invalid)?;
             let record = EnabledService {
                 version: current.version.saturating_add(1),
-                policy: SpendPolicy {
-                    raise: Some(caps.grant(increase.asked_of.clone(), approval.id, resolution.at)),
-                    ..current.policy.clone()
-                },
+                policy: current.policy.clone().with_increase(caps.grant(
+                    increase.asked_of.clone(),
+                    approval.id,
+                    resolution.at,
+                )),
                 ..current
             };
             let mut changes = AuditChanges::between(Some(current.audit_log_fields()), Some(record.audit_log_fields()));

@@ -334,10 +334,9 @@ fn apply_service_update(
         return Err(ErrorKind::ServiceNotFound.into());
     }
     let mut policy = current.policy.clone().apply(&update.policy);
-    let ends = |ended| policy.raise.as_ref().is_some_and(|increase| increase.approval == ended);
-    if update.ended_raise.is_some_and(ends) {
-        policy.raise = None;
-    }
+    policy
+        .raises
+        .retain(|increase| Some(increase.approval) != update.ended_raise);
     Ok(EnabledService {
         service: current.service,
         version: current.version.saturating_add(1),

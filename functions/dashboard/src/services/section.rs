@@ -75,8 +75,7 @@ fn enabled_service_item(
     let inputs = layout.form_inputs(FormName::Policy(*id));
     let service = page.catalog.find_by_id(*id);
     let permissive = policy.is_permissive();
-    let increase = policy.raise.as_ref();
-    let increase = increase.filter(|increase| increase.applies_at(&page.agent.owner, layout.now));
+    let increases: Vec<_> = policy.active_increases(&page.agent.owner, layout.now).collect();
     html! {
         li.panel {
             details id=(format!("service-{id}")) open[inputs.has_posted_form()] {
@@ -98,7 +97,7 @@ fn enabled_service_item(
                             span { "approval above " (cap_text(policy.require_approval_above)) }
                         }
                         (policy_scope_text(policy))
-                        @if increase.is_some() { span.chip.wait { "higher limits for now" } }
+                        @if !increases.is_empty() { span.chip.wait { "higher limits for now" } }
                     }
                     span.panel-spend {
                         @if !is_no_limit(governed_service.caps.per_day) { (usage_bar(governed_service.spent_today.amount, Amount::ZERO, governed_service.caps.per_day)) }
@@ -111,11 +110,11 @@ fn enabled_service_item(
                         (upcoming_payee_and_price_changes(service, layout.now))
                         (unpayable_operations(service, page.network, layout.now))
                     }
-                    @if let Some(increase) = increase {
+                    @for increase in &increases {
                         p {
                             "You raised the limits: " (phrases::limit_increase_phrase(increase.temporary_caps(), None, layout.now)) ". "
                             a href=(paths::approval_path(page.agent.id, increase.approval)) { "See or end it" }
-                            ". It also ends if you change a limit."
+                            ". It also ends if you change this limit."
                         }
                     }
                     (preview::update_preview_section(layout, &inputs))

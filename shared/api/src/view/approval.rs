@@ -13,8 +13,26 @@ pub struct RaiseView {
     /// The temporary cap on the amount authorized in the last 24 hours, in micro-units; null if the increase does not
     /// change this cap.
     pub max_per_day_units: Option<u64>,
-    /// The time at which the increase ends.
+    /// The time at which the first of the caps ends.
     pub until: Timestamp,
+    /// The time at which the temporary cap per call ends; null if the increase does not change this cap.
+    pub max_per_call_until: Option<Timestamp>,
+    /// The time at which the temporary cap on 24 hours ends; null if the increase does not change this cap.
+    pub max_per_day_until: Option<Timestamp>,
+}
+
+impl RaiseView {
+    /// Creates the view of the increases that apply at the same time. Each cap has at most one increase.
+    pub fn from_increases(increases: impl IntoIterator<Item = TemporaryCaps>) -> Option<Self> {
+        let views = increases.into_iter().map(Self::from);
+        views.reduce(|one, other| Self {
+            max_per_call_units: one.max_per_call_units.or(other.max_per_call_units),
+            max_per_day_units: one.max_per_day_units.or(other.max_per_day_units),
+            until: one.until.min(other.until),
+            max_per_call_until: one.max_per_call_until.or(other.max_per_call_until),
+            max_per_day_until: one.max_per_day_until.or(other.max_per_day_until),
+        })
+    }
 }
 
 impl From<TemporaryCaps> for RaiseView {
@@ -23,6 +41,8 @@ impl From<TemporaryCaps> for RaiseView {
             max_per_call_units: caps.max_per_call.map(Amount::units),
             max_per_day_units: caps.max_per_day.map(Amount::units),
             until,
+            max_per_call_until: caps.max_per_call.map(|_| until),
+            max_per_day_until: caps.max_per_day.map(|_| until),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The JSON of a spend policy, for agents and users.
 
 use crate::RaiseView;
-use purser_domain::{SpendPolicy, Timestamp};
+use purser_domain::{LimitIncrease, SpendPolicy, Timestamp};
 
 purser_macros::views! {
     /// An agent's spend policy for one service.
@@ -9,7 +9,7 @@ purser_macros::views! {
     pub struct PolicyView as SpendPolicy {
         /// Creates the view of an agent's policy at this time. `owner` is the agent's owner.
         pub fn from_policy(policy: &SpendPolicy, owner: &str, at: Timestamp);
-        let increase = policy.raise.as_ref().filter(|increase| increase.applies_at(owner, at));
+        let increases = policy.active_increases(owner, at).map(LimitIncrease::temporary_caps);
         let operations = policy.enabled_operations.as_ref();
 
         /// The cap per call, in micro-units.
@@ -25,6 +25,6 @@ purser_macros::views! {
         pub allowed_domains: Vec<String> = policy.allowed_domains.iter().map(ToString::to_string).collect(),
         /// The higher caps that apply now; absent without a temporary limit increase.
         #[omit_none]
-        pub raised_caps: Option<RaiseView> = increase.map(|increase| RaiseView::from(increase.temporary_caps())),
+        pub raised_caps: Option<RaiseView> = RaiseView::from_increases(increases),
     }
 }

@@ -2,7 +2,8 @@
 //! defined in one file. No object contains a key's digest.
 
 use crate::{
-    Agent, AgentKey, BacktestRun, EnabledService, Operation, RuleKind, Service, WithdrawalGrant, WithdrawalRecord,
+    Agent, AgentKey, BacktestRun, EnabledService, LimitIncrease, Operation, RuleKind, Service, WithdrawalGrant,
+    WithdrawalRecord,
     evidence::document::{Element as _, Fields as _},
 };
 use serde_json::{Map, Value, json};
@@ -151,8 +152,9 @@ impl EnabledService {
     pub fn audit_log_fields(&self) -> AuditFields {
         let mut fields = Map::from_iter([("enabled".to_owned(), self.enabled.into())]);
         self.policy.write_to(&mut fields);
-        if let Some(increase) = &self.policy.raise {
-            fields.insert("raise".to_owned(), increase.temporary_caps().to_json());
+        if !self.policy.raises.is_empty() {
+            let increases = self.policy.raises.iter().map(LimitIncrease::temporary_caps);
+            fields.insert("raises".to_owned(), increases.collect::<Vec<_>>().to_json());
         }
         fields.into_iter().collect()
     }

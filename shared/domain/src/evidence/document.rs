@@ -225,7 +225,7 @@ fields! {
         require_approval_above: "require_approval_above_units",
         enabled_operations: "enabled_operations",
         allowed_domains: "allowed_domains",
-        raise: "raise" optional,
+        raises: "raises" unless(Vec::<LimitIncrease>::new()),
     }
 
     // The checks only compare `by` with the agent's `owner`. After parsing, both are empty, and so equal.

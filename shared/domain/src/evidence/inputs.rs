@@ -62,7 +62,7 @@ impl InputDocuments {
 fn policy_document(enabled: &EnabledService, agent: &Agent) -> Value {
     let mut enabled = enabled.clone();
     // An increase that an earlier owner granted has no effect.
-    enabled.policy.raise = enabled.policy.raise.filter(|increase| increase.by == agent.owner);
+    enabled.policy.raises.retain(|increase| increase.by == agent.owner);
     enabled.to_json()
 }
 

@@ -206,7 +206,7 @@ impl Boundaries {
             found.amounts.insert(policy.max_per_call);
             found.amounts.insert(policy.require_approval_above);
             found.sums.insert(policy.max_per_day);
-            if let Some(increase) = &policy.raise {
+            for increase in &policy.raises {
                 found.amounts.extend(increase.caps.max_per_call);
                 found.sums.extend(increase.caps.max_per_day);
             }
@@ -785,7 +785,7 @@ mod tests {
             require_approval_above: units(80),
             enabled_operations: None,
             allowed_domains: vec![DomainPattern::parse("example.com").unwrap()],
-            raise: None,
+            raises: Vec::new(),
         }
     }
 

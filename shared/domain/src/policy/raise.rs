@@ -1,7 +1,7 @@
 //! Temporary limit increases: higher caps of an agent for one service until a set time.
 //!
 //! An increase is part of the policy and ends without a write. It applies only while the user who granted it owns the
-//! agent.
+//! agent. Each cap of a policy has at most one increase, with an end of its own.
 
 use crate::{Amount, ApprovalId, Caps, Duration, SpendPolicy, Timestamp, ValidationError};
 
@@ -12,6 +12,14 @@ pub struct IncreasedCaps {
     pub max_per_call: Option<Amount>,
     /// The cap on the amount authorized within 24 hours.
     pub max_per_day: Option<Amount>,
+}
+
+impl IncreasedCaps {
+    /// Removes the caps that `other` has.
+    pub(super) fn remove_caps(&mut self, other: Self) {
+        self.max_per_call = self.max_per_call.filter(|_| other.max_per_call.is_none());
+        self.max_per_day = self.max_per_day.filter(|_| other.max_per_day.is_none());
+    }
 }
 
 /// Higher caps that apply until a set time.

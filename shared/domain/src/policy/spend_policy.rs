@@ -1,6 +1,8 @@
 //! An agent's policy for one service (`docs/spec.md` §2.6).
 
-use crate::{Amount, DomainPattern, LimitIncrease, OperationSlug, Service, ServiceId, Timestamp, ValidationError};
+use crate::{
+    Amount, DomainPattern, IncreasedCaps, LimitIncrease, OperationSlug, Service, ServiceId, Timestamp, ValidationError,
+};
 
 /// The caps, scopes and approval threshold of one agent for one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,8 +17,8 @@ pub struct SpendPolicy {
     pub enabled_operations: Option<Vec<OperationSlug>>,
     /// The hosts from which the agent's scrape and crawl operations may fetch pages.
     pub allowed_domains: Vec<DomainPattern>,
-    /// The temporary limit increase that a user granted for this service, if any.
-    pub raise: Option<LimitIncrease>,
+    /// The temporary limit increases that users granted for this service, at most one for each cap.
+    pub raises: Vec<LimitIncrease>,
 }
 
 /// The caps that apply at a given time, including an active limit increase.
@@ -45,7 +47,7 @@ impl SpendPolicy {
             require_approval_above: units(10_000_000),
             enabled_operations: None,
             allowed_domains: vec![DomainPattern::any_domain()],
-            raise: None,
+            raises: Vec::new(),
         }
     }
 
@@ -78,29 +80,51 @@ impl SpendPolicy {
             && self.require_approval_above >= no_limit.require_approval_above
     }
 
-    /// Returns the caps at `at`. A limit increase that `owner` granted raises the policy's caps while it is active.
+    /// Returns the limit increases that apply to an agent of this owner at `at`.
+    pub fn active_increases(&self, owner: &str, at: Timestamp) -> impl Iterator<Item = &LimitIncrease> {
+        let increases = self.raises.iter();
+        increases.filter(move |increase| increase.applies_at(owner, at))
+    }
+
+    /// Returns the caps at `at`. A limit increase that `owner` granted raises the policy's cap while it is active.
     pub fn caps(&self, owner: &str, at: Timestamp) -> Caps {
-        let increase = self.raise.as_ref().filter(|increase| increase.applies_at(owner, at));
-        let raised = |cap: Amount, to: Option<Amount>| to.map_or(cap, |to| cap.max(to));
+        let raised = |cap, increased: fn(IncreasedCaps) -> Option<Amount>| {
+            let increases = self.active_increases(owner, at);
+            increases
+                .filter_map(|increase| increased(increase.caps))
+                .fold(cap, Amount::max)
+        };
         Caps {
-            per_call: raised(
-                self.max_per_call,
-                increase.and_then(|increase| increase.caps.max_per_call),
-            ),
-            per_day: raised(
-                self.max_per_day,
-                increase.and_then(|increase| increase.caps.max_per_day),
-            ),
+            per_call: raised(self.max_per_call, |caps| caps.max_per_call),
+            per_day: raised(self.max_per_day, |caps| caps.max_per_day),
         }
     }
 
-    /// Applies an update. A change of a cap ends the temporary limit increase, so that the user's new caps apply.
+    /// Adds a granted increase. It replaces the increases of the same caps.
     #[must_use]
-    pub fn apply(self, update: &PolicyUpdate) -> Self {
-        let keeps = |change: Option<Amount>, cap: Amount| change.is_none_or(|change| change == cap);
-        let keeps_caps = keeps(update.max_per_call, self.max_per_call) && keeps(update.max_per_day, self.max_per_day);
+    pub fn with_increase(mut self, increase: LimitIncrease) -> Self {
+        self.end_increases(increase.caps);
+        self.raises.push(increase);
+        self
+    }
+
+    /// Ends the increases of the caps that are set in `ended`.
+    fn end_increases(&mut self, ended: IncreasedCaps) {
+        for increase in &mut self.raises {
+            increase.caps.remove_caps(ended);
+        }
+        self.raises.retain(|increase| increase.caps != IncreasedCaps::default());
+    }
+
+    /// Applies an update. A change of a cap ends the cap's temporary increase, so that the user's new cap applies.
+    #[must_use]
+    pub fn apply(mut self, update: &PolicyUpdate) -> Self {
+        self.end_increases(IncreasedCaps {
+            max_per_call: update.max_per_call.filter(|cap| *cap != self.max_per_call),
+            max_per_day: update.max_per_day.filter(|cap| *cap != self.max_per_day),
+        });
         Self {
-            raise: self.raise.filter(|_| keeps_caps),
+            raises: self.raises,
             max_per_call: update.max_per_call.unwrap_or(self.max_per_call),
             max_per_day: update.max_per_day.unwrap_or(self.max_per_day),
             require_approval_above: update.require_approval_above.unwrap_or(self.require_approval_above),
@@ -230,7 +254,7 @@ impl PolicyUpdate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AgentId, ApprovalId, Fingerprint, IncreasedCaps};
+    use crate::{AgentId, ApprovalId, Fingerprint};
     use uuid::Uuid;
 
     #[test]
@@ -259,7 +283,7 @@ mod tests {
             require_approval_above: units(3),
             enabled_operations: Some(slugs),
             allowed_domains: Vec::new(),
-            raise: None,
+            raises: Vec::new(),
         };
         assert_eq!(before.apply(&edit), expected);
     }
@@ -282,7 +306,7 @@ mod tests {
         let policy = SpendPolicy {
             max_per_call: units(5),
             max_per_day: units(1_000),
-            raise: Some(raise),
+            raises: vec![raise.clone()],
             ..SpendPolicy::spec_defaults()
         };
         let rows = [
@@ -299,17 +323,68 @@ mod tests {
             };
             assert_eq!(policy.caps(owner, at(now)), expected, "{owner} {now}");
         }
-        let other_cap = PolicyUpdate {
+        let day_cap = PolicyUpdate {
             max_per_day: Some(units(999)),
             ..PolicyUpdate::default()
         };
-        assert_eq!(policy.clone().apply(&other_cap).raise, None);
+        let call_cap = PolicyUpdate {
+            max_per_call: Some(units(4)),
+            ..PolicyUpdate::default()
+        };
+        let with = |max_per_call, max_per_day| LimitIncrease {
+            caps: IncreasedCaps {
+                max_per_call,
+                max_per_day,
+            },
+            ..raise.clone()
+        };
+        let after_day = policy.clone().apply(&day_cap);
+        assert_eq!(after_day.raises, [with(Some(units(50)), None)]);
+        assert_eq!(policy.clone().apply(&call_cap).raises, [with(None, Some(units(500)))]);
+        assert_eq!(after_day.apply(&call_cap).raises, []);
         let same_cap = PolicyUpdate {
             max_per_day: Some(units(1_000)),
             allowed_domains: Some(Vec::new()),
             ..PolicyUpdate::default()
         };
-        assert_eq!(policy.clone().apply(&same_cap).raise, policy.raise);
+        assert_eq!(policy.clone().apply(&same_cap).raises, policy.raises);
+    }
+
+    #[test]
+    fn a_new_limit_increase_replaces_only_the_increases_of_its_caps() {
+        let at = |micros| Timestamp::from_micros(micros).unwrap();
+        let increase = |call: Option<u64>, day: Option<u64>, until| LimitIncrease {
+            caps: IncreasedCaps {
+                max_per_call: call.map(units),
+                max_per_day: day.map(units),
+            },
+            from: at(10),
+            until: at(until),
+            by: "ann".to_owned(),
+            approval: ApprovalId::derive(AgentId::from_uuid(Uuid::nil()), &Fingerprint::for_text("x"), 0),
+        };
+        let policy = SpendPolicy {
+            max_per_call: units(5),
+            max_per_day: units(100),
+            ..SpendPolicy::spec_defaults()
+        };
+        let caps = |policy: &SpendPolicy, now| {
+            let Caps { per_call, per_day } = policy.caps("ann", at(now));
+            (per_call.units(), per_day.units())
+        };
+        let both = policy.with_increase(increase(Some(50), Some(500), 20));
+        // The new increase ends earlier and is lower, and still replaces the former increase of the cap.
+        let mixed = both.with_increase(increase(None, Some(400), 15));
+        assert_eq!(
+            mixed.raises,
+            [increase(Some(50), None, 20), increase(None, Some(400), 15)]
+        );
+        assert_eq!(
+            [10, 14, 15, 19, 20].map(|now| caps(&mixed, now)),
+            [(50, 400), (50, 400), (50, 100), (50, 100), (5, 100)]
+        );
+        let replaced = mixed.with_increase(increase(Some(60), Some(600), 30));
+        assert_eq!(replaced.raises, [increase(Some(60), Some(600), 30)]);
     }
 
     #[test]

@@ -47,9 +47,9 @@ impl SpendPolicy {
             (Some(before), Some(now)) => !now.iter().all(|slug| before.contains(slug)),
         };
         let covered = |now: &DomainPattern| before.allowed_domains.iter().any(|before| before.covers(now));
-        let raises = self.raise.as_ref().is_some_and(|increase| {
-            let before = before.raise.as_ref();
-            !before.is_some_and(|before| increase.is_at_most(before))
+        let raises = self.raises.iter().any(|increase| {
+            let mut before = before.raises.iter();
+            !before.any(|before| increase.is_at_most(before))
         });
         raises
             || self.max_per_call > before.max_per_call
@@ -495,7 +495,7 @@ mod tests {
         let before = SpendPolicy {
             enabled_operations: Some(slugs(&["lab.current", "lab.history"])),
             allowed_domains: domains(&["example.com", "*.example.org"]),
-            raise: Some(LimitIncrease {
+            raises: vec![LimitIncrease {
                 caps: IncreasedCaps {
                     max_per_call: Some(units(2_000_000)),
                     max_per_day: None,
@@ -504,7 +504,7 @@ mod tests {
                 until: Timestamp::EPOCH.after(Duration::DAY),
                 by: "owner".to_owned(),
                 approval: ApprovalId::derive(AgentId::from_uuid(Uuid::nil()), &Fingerprint::for_text("x"), 0),
-            }),
+            }],
             ..SpendPolicy::spec_defaults()
         };
         let record = |enabled, policy: &SpendPolicy| EnabledService {
@@ -515,13 +515,18 @@ mod tests {
         };
         let edits: [(Edit, bool); 17] = [
             (|_| {}, false),
-            (|policy| policy.raise = None, false),
+            (|policy| policy.raises.clear(), false),
             (
-                |policy| policy.raise.iter_mut().for_each(|raise| raise.until = Timestamp::EPOCH),
+                |policy| {
+                    policy
+                        .raises
+                        .iter_mut()
+                        .for_each(|raise| raise.until = Timestamp::EPOCH)
+                },
                 false,
             ),
             (
-                |policy| policy.raise.iter_mut().for_each(|raise| raise.until = Timestamp::MAX),
+                |policy| policy.raises.iter_mut().for_each(|raise| raise.until = Timestamp::MAX),
                 true,
             ),
             (|policy| policy.max_per_call = units(1), false),

@@ -212,7 +212,7 @@ fields! {
         require_approval_above: "raa",
         enabled_operations: "ops" optional,
         allowed_domains: "domains",
-        raise: "raise" optional,
+        raises: "raises" or_default,
     }
 }
 

@@ -36,7 +36,7 @@ async fn payments_use_the_higher_cap_until_the_limit_increase_ends() {
     let (start, until) = (sample::start(), sample::start().after(sample::secs(3_600)));
     let mut raised = sample::enabled(sample::service_id(1), 100, 1_000);
     raised.version = 2;
-    raised.policy.raise = Some(LimitIncrease {
+    raised.policy.raises = vec![LimitIncrease {
         caps: IncreasedCaps {
             max_per_call: None,
             max_per_day: Some(sample::units(250)),
@@ -45,7 +45,7 @@ async fn payments_use_the_higher_cap_until_the_limit_increase_ends() {
         until,
         by: sample::agent(1, Vec::new()).owner,
         approval: ApprovalId::derive(sample::agent_id(1), &Fingerprint::for_text("raise"), 0),
-    });
+    }];
     let edited = ledger.put_policy(sample::agent_id(1), &raised, &sample::audit()).await;
     assert_eq!(edited.unwrap(), UpdateResult::Stored);
     let requests = (0..8).map(|n| request(60, &n.to_string())).collect();
