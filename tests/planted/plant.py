@@ -272,8 +272,8 @@ BUGS = [
     Bug(
         "a shadow promoted over limits that were edited since they were read",
         "functions/dashboard/src/shadow/operations.rs",
-        "if_match.check_version(shadow.version_with_updates(Shadow::count_updates(\n            &shadow.terms,\n            owned.agent().version,\n            &policies,\n        )))?;",
-        "if !PLANTED { if_match.check_version(shadow.version_with_updates(Shadow::count_updates(&shadow.terms, owned.agent().version, &policies)))?; }",
+        "if_match.check_version(shadow.if_match_version(Shadow::count_updates(\n            &shadow.terms,\n            owned.agent().version,\n            &policies,\n        )))?;",
+        "if !PLANTED { if_match.check_version(shadow.if_match_version(Shadow::count_updates(&shadow.terms, owned.agent().version, &policies)))?; }",
         "package(purser-tests) and test(=people::shadow::a_shadow_policy_has_no_effect_until_it_is_promoted)",
     ),
     Bug(
@@ -335,8 +335,8 @@ BUGS = [
     Bug(
         "requests for increases that an agent repeats without end",
         "shared/store/src/payments/raise.rs",
-        "newest.replaces_new_request(increase, approval.created_at)",
-        "newest.replaces_new_request(increase, approval.created_at) && !PLANTED",
+        "newest.is_used_instead_of(increase, approval.created_at)",
+        "newest.is_used_instead_of(increase, approval.created_at) && !PLANTED",
         "package(purser-store) and test(=approvals::a_service_has_one_pending_request_for_an_increase)",
     ),
     Bug(
@@ -923,8 +923,8 @@ BUGS = [
     Bug(
         "a webhook's form that makes another when it is sent again",
         "functions/dashboard/src/webhooks/operations.rs",
-        "let slot = self.find_free_slot(user, if_match).await?;",
-        "let slot = self.find_free_slot(user, if PLANTED { None } else { if_match }).await?;",
+        "let slot = self.find_free_webhook_slot(user, if_match).await?;",
+        "let slot = self.find_free_webhook_slot(user, if PLANTED { None } else { if_match }).await?;",
         "package(purser-dashboard) and "
         "test(=webhooks::webhook_secrets_are_shown_only_once)",
     ),
@@ -1269,8 +1269,8 @@ BUGS = [
     Bug(
         "a payment pinned that no probe saw",
         "functions/internal/src/pin.rs",
-        "Quote::Paid(payment) if is_seen(payment) => Some(payment.clone()),",
-        "Quote::Paid(payment) if is_seen(payment) || PLANTED => Some(payment.clone()),",
+        "Quote::Paid(payment) if is_expected_payment(payment) => Some(payment.clone()),",
+        "Quote::Paid(payment) if is_expected_payment(payment) || PLANTED => Some(payment.clone()),",
         "package(purser-tests) and test(=operators::probed_payments_apply_only_after_an_operator_sets_them)",
     ),
     Bug(
@@ -1342,8 +1342,8 @@ BUGS = [
     Bug(
         "a proof from two endpoints",
         "shared/chain/src/chain.rs",
-        "        self.rpc.with_one_endpoint(proof).await\n",
-        "        if PLANTED { return self.read_transfer_proof(expected, tx_hash).await }\n        self.rpc.with_one_endpoint(proof).await\n",
+        "        self.rpc.run_with_one_endpoint(proof).await\n",
+        "        if PLANTED { return self.read_transfer_proof(expected, tx_hash).await }\n        self.rpc.run_with_one_endpoint(proof).await\n",
         "package(purser-chain) and test(=chain::tests::payment_verification_restarts_after_an_endpoint_failover)",
     ),
     Bug(
@@ -1496,8 +1496,8 @@ SIMULATED = [
     Bug(
         "a refusal not looked at again",
         "functions/payments/src/refuse.rs",
-        "if !self.payments.ledger.is_unchanged_since(window, key).await? {",
-        "if !PLANTED && !self.payments.ledger.is_unchanged_since(window, key).await? {",
+        "            if !self\n                .payments\n                .ledger\n                .is_window_unchanged_and_key_unused",
+        "            if !PLANTED && !self\n                .payments\n                .ledger\n                .is_window_unchanged_and_key_unused",
         "package(purser-sim) and "
         "test(=reproductions::duplicate_calls_are_replayed_despite_a_full_window)",
     ),
@@ -1546,8 +1546,8 @@ SIMULATED = [
     Bug(
         "a theft that a flood of transfers hides",
         "shared/chain/src/outflows.rs",
-        ".into_iter().take(*remaining).collect();",
-        ".into_iter().take(if PLANTED { 0 } else { *remaining }).collect();",
+        ".take(*remaining_receipts)",
+        ".take(if PLANTED { 0 } else { *remaining_receipts })",
         "package(purser-chain) and test(=outflows::tests::a_flood_of_logs_hides_no_authorized_transfer)",
     ),
     Bug(

@@ -56,7 +56,7 @@ pub(crate) async fn read_settlement_statement(
         missing_reason = match decision {
             Some(_) => None,
             None => Some(
-                log.find_missing_statement_reason(terms.authorized_at, agents.clock.now())
+                log.find_reason_for_missing_statement(terms.authorized_at, agents.clock.now())
                     .await?,
             ),
         };

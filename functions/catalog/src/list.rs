@@ -27,8 +27,12 @@ const MAX_LIMIT: u32 = 500;
 )]
 pub(crate) async fn list_services(catalog_api: AppState, headers: HeaderMap, uri: Uri) -> Reply {
     let mut query = Query::from_uri(&uri);
-    let category = query.parse_with("category", Category::from_name, Category::choices_message());
-    let trust_status = query.parse_with("trust_status", TrustStatus::from_name, TrustStatus::choices_message());
+    let category = query.parse_with("category", Category::from_name, Category::allowed_names_message());
+    let trust_status = query.parse_with(
+        "trust_status",
+        TrustStatus::from_name,
+        TrustStatus::allowed_names_message(),
+    );
     let slug = query.parse_text("slug");
     let limit = query.parse_limit("limit", DEFAULT_LIMIT, MAX_LIMIT);
     query.finish()?;

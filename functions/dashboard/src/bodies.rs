@@ -306,7 +306,7 @@ fn omitted_policy_fields_stay_unchanged() {
 }
 
 /// Returns bodies with the fields of `base` and of a policy, each with the paths of the validation errors.
-fn policy_body_rows(base: &Value) -> Vec<Row> {
+fn invalid_policy_bodies(base: &Value) -> Vec<Row> {
     let with = |name: &str, value: Value| {
         let mut body = base.clone();
         body[name] = value;
@@ -380,7 +380,7 @@ fn policy_body_rows(base: &Value) -> Vec<Row> {
 #[test]
 fn requests_to_enable_a_service_require_its_id() {
     let catalog = catalog();
-    let mut rows = policy_body_rows(&json!({"service_id": "lab-search"}));
+    let mut rows = invalid_policy_bodies(&json!({"service_id": "lab-search"}));
     let no_references = [json!(""), json!("x".repeat(129)), json!("lab\nsearch"), json!(7)].to_vec();
     let of = |service| json!({"service_id": service});
     rows.extend(error_rows_at_path(
@@ -403,7 +403,7 @@ fn requests_to_enable_a_service_require_its_id() {
 #[test]
 fn a_service_policy_update_may_change_nothing() {
     let catalog = catalog();
-    let mut rows = policy_body_rows(&json!({"enabled": false}));
+    let mut rows = invalid_policy_bodies(&json!({"enabled": false}));
     rows.extend(error_rows_at_path(
         non_bool_values(),
         |enabled| json!({"enabled": enabled}),

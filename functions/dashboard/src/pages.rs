@@ -51,7 +51,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         )
         .route(
             "/dashboard/agents/bulk",
-            post(agents::fleet_actions::submit_bulk_act)
+            post(agents::fleet_actions::submit_bulk_operation)
                 .get(agents::fleet_actions::redirect_to_fleet)
                 .layer(Extension(Stops(agents::fleet_actions::is_freeze_or_archive_form))),
         )

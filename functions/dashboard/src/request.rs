@@ -70,16 +70,16 @@ impl Argument for OwnApproval {
 }
 
 impl People {
-    /// Returns the agent in the path. `stops` is whether the request stops the agent's payments.
+    /// Returns the agent in the path. `is_stop_request` is whether the request stops the agent's payments.
     pub(crate) async fn authenticate_for_agent(
         &self,
         token: SessionToken,
         agent: &str,
-        stops: bool,
+        is_stop_request: bool,
     ) -> Result<OwnedAgent> {
         let read = async |user: &Caller| self.read_own_agent(user, require_id(AgentId::parse(agent))?).await;
         let (_, owned) = self
-            .authenticate_user_and_read(token.into_token()?, stops, read)
+            .authenticate_user_and_read(token.into_token()?, is_stop_request, read)
             .await?;
         Ok(owned)
     }

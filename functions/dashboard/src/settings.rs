@@ -59,7 +59,7 @@ purser_api::settings! {
 fn starting_limits(env: &mut Env) -> StartingLimits {
     let limits = env.get("STARTING_LIMITS").map(StartingLimits::from_name);
     if limits == Some(None) {
-        env.add_error("STARTING_LIMITS", &StartingLimits::choices_message());
+        env.add_error("STARTING_LIMITS", &StartingLimits::allowed_names_message());
     }
     limits.flatten().unwrap_or(StartingLimits::Unlimited)
 }
@@ -85,7 +85,7 @@ fn session_limits(env: &mut Env) -> SessionLimits {
         idle: Duration::from_secs_u32(minutes.saturating_mul(60)),
         longest: Duration::from_secs_u32(hours.saturating_mul(3_600)),
         recent: Duration::from_secs_u32(recent),
-        recent_above: Amount::from_units(above).unwrap_or(Amount::MAX),
+        recent_sign_in_above: Amount::from_units(above).unwrap_or(Amount::MAX),
     }
 }
 

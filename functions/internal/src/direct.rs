@@ -28,17 +28,17 @@ impl Operators {
     async fn execute_operator_action(&self, operator: &Operator, action: OperatorAct) -> Result<OperatorResponse> {
         match action {
             OperatorAct::AcceptChange(at) => {
-                self.accept_delayed_change(operator, (at.service, at.operation), expected_version(at))
+                self.accept_delayed_change(operator, (at.service, at.operation), version_precondition(at))
                     .await?;
             }
             OperatorAct::WithdrawChange(at) => {
-                self.withdraw_delayed_change(operator, (at.service, at.operation), expected_version(at))
+                self.withdraw_delayed_change(operator, (at.service, at.operation), version_precondition(at))
                     .await?;
             }
             OperatorAct::PinPayment { at, payment } => {
                 let pinned =
-                    self.set_probed_payment(operator, (at.service, at.operation), expected_version(at), |seen| {
-                        payment.describes(seen)
+                    self.set_probed_payment(operator, (at.service, at.operation), version_precondition(at), |seen| {
+                        payment.matches_payment(seen)
                     });
                 return Ok(price_change_response(&pinned.await?, at));
             }
@@ -90,7 +90,7 @@ impl From<FreezeOutcome> for OperatorResponse {
     }
 }
 
-const fn expected_version(at: OperationAt) -> Precondition {
+const fn version_precondition(at: OperationAt) -> Precondition {
     Precondition::Version(at.version)
 }
 

@@ -40,19 +40,19 @@ pub(crate) async fn set_price_from_probe(
 }
 
 impl Operators {
-    /// Sets the operation's price and payee to the last probe's values. Returns a validation error unless `is_seen`
-    /// accepts them.
+    /// Sets the operation's price and payee to the last probe's values. Returns a validation error unless
+    /// `is_expected_payment` accepts them.
     pub(crate) async fn set_probed_payment(
         &self,
         operator: &Operator,
         (id, operation): (ServiceId, OperationUuid),
         precondition: Precondition,
-        is_seen: impl Fn(&CatalogPayment) -> bool,
+        is_expected_payment: impl Fn(&CatalogPayment) -> bool,
     ) -> Result<Service> {
         let record = self.catalog.read_probe_record(id).await?;
         let change = |stored: Option<&Service>| {
             let stored = stored.ok_or(ErrorKind::NotFound)?;
-            service_with_probed_payment(stored, operation, &is_seen, &record)
+            service_with_probed_payment(stored, operation, &is_expected_payment, &record)
                 .map(|service| Change::Write(Box::new(service)))
         };
         let condition = Condition::Existing(precondition);
@@ -61,11 +61,12 @@ impl Operators {
     }
 }
 
-/// Returns the service with the last probe's price and payee. Returns a validation error unless `is_seen` accepts them.
+/// Returns the service with the last probe's price and payee. Returns a validation error unless `is_expected_payment`
+/// accepts them.
 fn service_with_probed_payment(
     stored: &Service,
     operation: OperationUuid,
-    is_seen: impl Fn(&CatalogPayment) -> bool,
+    is_expected_payment: impl Fn(&CatalogPayment) -> bool,
     record: &ProbeRecord,
 ) -> Result<Service> {
     let mut service = stored.clone();
@@ -78,7 +79,7 @@ fn service_with_probed_payment(
         .latest_probe(pinned)
         .and_then(|Probe { answer: response, .. }| response.as_ref());
     let payment = response.and_then(|response| match &response.quote {
-        Quote::Paid(payment) if is_seen(payment) => Some(payment.clone()),
+        Quote::Paid(payment) if is_expected_payment(payment) => Some(payment.clone()),
         Quote::Paid(_) | Quote::Free => None,
     });
     let payment = payment.ok_or_else(|| {

@@ -32,7 +32,7 @@ purser_api::views! {
             network: Network,
             now: Timestamp,
         );
-        let service = &record.with_probe_labels(service).at_time(now);
+        let service = &record.service_with_probe_results(service).at_time(now);
 
         id: ServiceId = service.id,
         /// The service's version. Each update increases the version. Send it in `If-Match`.
@@ -186,7 +186,7 @@ purser_api::views! {
     pub(crate) struct InternalServiceItem {
         /// Builds the list view of a service at time `now`.
         pub(crate) fn new(service: &Service, record: &ProbeRecord, network: Network, now: Timestamp);
-        let service = &record.with_probe_labels(service).at_time(now);
+        let service = &record.service_with_probe_results(service).at_time(now);
         let operations = &service.operations;
         let probed: Option<Vec<_>> = operations
             .iter()

@@ -4,7 +4,7 @@ use crate::Notifications;
 use purser_api::{MessageResult, NotificationRequest, NotificationSource, NotificationWork, SqsRecord};
 use purser_domain::{
     Error, Event, EventKind, EventSubject, NoticeChannel, NotificationSettings, Result, UserId,
-    closed_approval_request_key, is_still_relevant, pending_event_key, test_event,
+    closed_approval_request_key, is_worth_sending, pending_event_key, test_event,
 };
 use purser_store::{USER_SHARDS, Waiting};
 use std::collections::BTreeMap;
@@ -64,10 +64,10 @@ impl Notifications {
 
     async fn enqueue_for_user(&self, user: &UserId, event: &Event) -> Result<()> {
         let settings = self.0.table.read_notification_settings(user).await?;
-        self.enqueue_for_settings(&settings, event).await
+        self.enqueue_for_enabled_channels(&settings, event).await
     }
 
-    async fn enqueue_for_settings(&self, settings: &NotificationSettings, event: &Event) -> Result<()> {
+    async fn enqueue_for_enabled_channels(&self, settings: &NotificationSettings, event: &Event) -> Result<()> {
         let shared = &self.0;
         let (user, now) = (&settings.person, shared.clock.now());
         if let Some(key) = closed_approval_request_key(event) {
@@ -88,7 +88,7 @@ impl Notifications {
         if channels.is_empty() {
             return Ok(());
         }
-        if !is_still_relevant(event, now) {
+        if !is_worth_sending(event, now) {
             log_dropped_event(user, event);
             return Ok(());
         }
@@ -133,7 +133,7 @@ impl Notifications {
                 break;
             }
             match settings {
-                Ok(settings) => self.notify_if_affected(&settings, &event).await?,
+                Ok(settings) => self.enqueue_if_user_is_affected(&settings, &event).await?,
                 // An unreadable row of one user does not stop the notifications of other users.
                 Err(error) => tracing::error!(person = %user, cause = %error, "notice.unreadable"),
             }
@@ -150,9 +150,9 @@ impl Notifications {
         Ok(MessageResult::Done)
     }
 
-    async fn notify_if_affected(&self, settings: &NotificationSettings, event: &Event) -> Result<()> {
+    async fn enqueue_if_user_is_affected(&self, settings: &NotificationSettings, event: &Event) -> Result<()> {
         if settings.channels_for_event(event).next().is_some() && self.affects_user(&settings.person, event).await? {
-            self.enqueue_for_settings(settings, event).await?;
+            self.enqueue_for_enabled_channels(settings, event).await?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use purser_api::{MessageResult, SqsRecord};
 use purser_domain::{
     AgentId, ApprovalId, Duration, EndedChannel, Error, Event, EventKind, EventSubject, NoticeChannel, NoticeEnd,
     NotificationMessage, NotificationNames, NotificationPace, NotificationSettings, OperationSlug, Result, ServiceId,
-    Timestamp, UserId, approval_reason, is_still_relevant, listed_events, sort_by_urgency,
+    Timestamp, UserId, approval_reason, is_worth_sending, listed_events, sort_by_urgency,
 };
 use purser_store::Waiting;
 use std::collections::BTreeSet;
@@ -80,7 +80,7 @@ impl Notifications {
         sort_by_urgency(&mut events);
         let result = self.send_message(&settings, channel, &events).await?;
         self.store_send_result(&settings, channel, turn, result, &keys).await?;
-        log_message(user, channel, events.len(), result);
+        log_send_result(user, channel, events.len(), result);
         if matches!(result, SendResult::Taken(_)) && events.iter().any(|event| event.kind() == EventKind::WebhookTest) {
             shared.table.remove_ended_channel(user, channel).await?;
         }
@@ -134,7 +134,7 @@ impl Notifications {
         let (mut wanted, mut over) = (Vec::new(), Vec::new());
         for (key, event) in notifications {
             match event {
-                Ok(event) if !is_still_relevant(&event, now) => {
+                Ok(event) if !is_worth_sending(&event, now) => {
                     log_dropped_event(&settings.person, &event);
                     over.push(key);
                 }
@@ -259,7 +259,7 @@ impl Notifications {
 }
 
 /// Logs a message without address, URL or response.
-fn log_message(user: &UserId, channel: NoticeChannel, events: usize, result: SendResult) {
+fn log_send_result(user: &UserId, channel: NoticeChannel, events: usize, result: SendResult) {
     let outcome = match result {
         SendResult::Taken(_) => "sent",
         SendResult::Failed(..) => "failed",

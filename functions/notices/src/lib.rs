@@ -71,8 +71,8 @@ impl Notifications {
         Self::boot_with_timeout(boot, CALL_TIMEOUT)
     }
 
-    /// Creates the function `notices` with `longest_call` as the timeout for calls.
-    pub fn boot_with_timeout(boot: Boot, longest_call: Duration) -> Result<Self, BootError> {
+    /// Creates the function `notices` with `call_timeout` as the timeout for calls.
+    pub fn boot_with_timeout(boot: Boot, call_timeout: Duration) -> Result<Self, BootError> {
         let mut env = boot.env;
         let names = [
             "WEBHOOKS_TABLE",
@@ -107,8 +107,8 @@ impl Notifications {
             },
             event_source,
             key: SecretsKey::new(boot.aws.clone(), key),
-            mail: sender.map(|sender| Mail::new(&boot.aws, sender, longest_call)),
-            incoming: UntrustedHttpClient::new(PROGRAM, allowed, longest_call)?,
+            mail: sender.map(|sender| Mail::new(&boot.aws, sender, call_timeout)),
+            incoming: UntrustedHttpClient::new(PROGRAM, allowed, call_timeout)?,
             origin,
             clock: boot.clock,
             entropy: boot.entropy,

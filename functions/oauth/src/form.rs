@@ -1,7 +1,7 @@
 //! Form-encoded requests (RFC 6749, appendix B).
 
 use crate::{Server, error::OAuthError};
-use purser_domain::are_own_resources;
+use purser_domain::are_resources_of_issuer;
 use std::collections::HashSet;
 use url::form_urlencoded;
 use utoipa::ToSchema;
@@ -78,7 +78,7 @@ impl Form {
 
     pub(crate) fn check_resource(&self, server: &Server) -> Result<(), OAuthError> {
         let resources = self.0.iter().filter(|(name, _)| name == RESOURCE);
-        if are_own_resources(&server.issuer, resources.map(|(_, url)| url.as_str())) {
+        if are_resources_of_issuer(&server.issuer, resources.map(|(_, url)| url.as_str())) {
             Ok(())
         } else {
             Err(OAuthError::InvalidTarget)

@@ -130,7 +130,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     });
     let mut routes = routes();
     for path in metadata::PATHS {
-        routes = routes.route(path, options(allow_preflight));
+        routes = routes.route(path, options(cors_preflight_response));
     }
     let routes = routes.layer(from_fn(async |request, next: Next| {
         let mut response = next.run(request).await;
@@ -147,7 +147,7 @@ fn allow_any_origin(response: &mut Response) {
 }
 
 /// Responds to a browser's preflight request (Fetch standard §4.8).
-async fn allow_preflight() -> Response {
+async fn cors_preflight_response() -> Response {
     let headers = [
         (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST"),
         (

@@ -69,7 +69,7 @@ pub(crate) async fn issue_token(
     form.check_resource(&server)?;
     let tokens = match grant_type {
         "authorization_code" => oauth.redeem_code(&server, &form, &client, now).await?,
-        "refresh_token" => oauth.refresh(&server, &form, &client, now).await?,
+        "refresh_token" => oauth.redeem_refresh_token(&server, &form, &client, now).await?,
         DEVICE_CODE => oauth.redeem_device_code(&server, &form, &client, now).await?,
         _ => return Err(OAuthError::UnsupportedGrantType),
     };
@@ -149,10 +149,10 @@ impl OAuth {
             return Err(OAuthError::InvalidGrant);
         }
         info!(agent.id = %record.agent, key.id = %record.grant, "grant.redeemed");
-        Ok(self.tokens(record, active, record.rotated_at))
+        Ok(self.tokens_for_grant(record, active, record.rotated_at))
     }
 
-    async fn refresh(
+    async fn redeem_refresh_token(
         &self,
         server: &Server,
         form: &Form,
@@ -171,11 +171,11 @@ impl OAuth {
                     self.end_reused_grant(server, token.agent, token.grant).await?;
                     return Err(OAuthError::InvalidGrant);
                 }
-                RefreshDecision::Repeat => return Ok(self.tokens(&record, &active, now)),
+                RefreshDecision::Repeat => return Ok(self.tokens_for_grant(&record, &active, now)),
                 RefreshDecision::Rotate => {
                     if self.ledger.rotate_grant(&record, now).await? {
                         record.generation = record.generation.saturating_add(1);
-                        return Ok(self.tokens(&record, &active, now));
+                        return Ok(self.tokens_for_grant(&record, &active, now));
                     }
                 }
             }
@@ -198,7 +198,7 @@ impl OAuth {
         })
     }
 
-    fn tokens(&self, record: &GrantRecord, active: &ActiveGrant, now: Timestamp) -> TokensView {
+    fn tokens_for_grant(&self, record: &GrantRecord, active: &ActiveGrant, now: Timestamp) -> TokensView {
         let expires_at = now.after(AccessToken::LIFETIME).min(active.expires_at);
         let permissions: Vec<&str> = active.permissions.iter().map(|permission| permission.name()).collect();
         TokensView {

@@ -73,7 +73,7 @@ pub(crate) async fn authorize_payment(
     // Constant contention ends in an error, and nothing is written.
     let mut backoff = Backoff::new();
     loop {
-        let first = authorizing.with_earlier_requirements(&caller.read);
+        let first = authorizing.request_with_earlier_requirements(&caller.read);
         let authorizing = Authorizing {
             request: first.as_ref().unwrap_or(&request),
             ..authorizing
@@ -190,7 +190,7 @@ impl Authorizing<'_> {
                 return Ok(Attempt::Retry);
             }
         }
-        let hash = self.allowed_purchase_decision_hash(&terms);
+        let hash = self.allow_decision_hash(&terms);
         let terms = PaymentTerms::from_settlement_terms(&terms);
         let offer = &request.intent.offer;
         let payment = self.sign_payment(&wallet, &terms, offer).await?;
@@ -242,8 +242,8 @@ impl Authorizing<'_> {
                 offer_index: offer.index(),
                 policy_version: grant.policy_version(),
                 inputs: grant.input_versions(),
-                budgets: grant.counting_rules(WindowMeasure::Amounts).collect(),
-                counts: grant.counting_rules(WindowMeasure::Payments).collect(),
+                budgets: grant.counting_window_ids(WindowMeasure::Amounts).collect(),
+                counts: grant.counting_window_ids(WindowMeasure::Payments).collect(),
                 approval: grant.approval_id(),
                 checks: grant.checks().to_vec(),
             }),

@@ -7,7 +7,7 @@ use purser_api::AuthorizeRequest;
 use purser_chain::Signer;
 use purser_domain::{
     Agent, Amount, CallDescription, Catalog, CatalogMatch, DocumentHash, Error, KeyId, Offer, PaymentHeader,
-    PaymentTerms, Result, SettlementTerms, Timestamp, TransferAuthorization, allowed_purchase_decision_hash,
+    PaymentTerms, Result, SettlementTerms, Timestamp, TransferAuthorization, allow_decision_hash,
 };
 use serde_json::{Value, value::RawValue};
 use std::sync::Arc;
@@ -49,9 +49,9 @@ impl Authorizing<'_> {
     }
 
     /// Computes the hash that the statement of the allowed call will contain.
-    pub(crate) fn allowed_purchase_decision_hash(&self, terms: &SettlementTerms) -> Option<DocumentHash> {
+    pub(crate) fn allow_decision_hash(&self, terms: &SettlementTerms) -> Option<DocumentHash> {
         let call = CallDescription::new(&self.request.intent, None, terms.network, terms.authorized_at);
-        allowed_purchase_decision_hash(terms, call)
+        allow_decision_hash(terms, call)
     }
 
     /// Signs the settlement's payment, always with the same nonce. A different nonce would be a second payment.

@@ -13,7 +13,7 @@ use crate::{AppState, Payments};
 use axum::Json;
 use purser_api::{
     AgentCredentials, Body, CheckRequest, DecisionView, REQUIREMENT, Reply, SpendView, endpoint,
-    with_earlier_requirements,
+    intent_with_earlier_requirements,
 };
 use purser_domain::{
     Agent, AgentId, Amount, Approval, ApprovalStatus, Block, CatalogMatch, Check, Decision, Denial, Error, ErrorKind,
@@ -77,7 +77,7 @@ pub(crate) async fn preflight_payment(
     }
     // The handler evaluates the approved payment requirements, even if the provider now sends others too.
     let approved = approval.as_ref().and_then(|approval| {
-        with_earlier_requirements(&request.intent, &body, payments.network, &approval.fingerprint)
+        intent_with_earlier_requirements(&request.intent, &body, payments.network, &approval.fingerprint)
     });
     let intent = approved.as_ref().unwrap_or(&request.intent);
     let catalog_match = CatalogMatch::find_in_catalog(intent, &edition.catalog)?;
@@ -119,10 +119,12 @@ impl Payments {
         };
         match hold(&request.intent.fingerprint).await? {
             ReplayKey::Held => Ok(true),
-            ReplayKey::Taken(first) => match with_earlier_requirements(&request.intent, body, self.network, &first) {
-                Some(_) => Ok(hold(&first).await? == ReplayKey::Held),
-                None => Ok(false),
-            },
+            ReplayKey::Taken(first) => {
+                match intent_with_earlier_requirements(&request.intent, body, self.network, &first) {
+                    Some(_) => Ok(hold(&first).await? == ReplayKey::Held),
+                    None => Ok(false),
+                }
+            }
         }
     }
 }
@@ -154,7 +156,7 @@ impl Preflight<'_> {
             let at = payments.earliest_decision_time(service_state);
             payments.ledger.load_expired_payments(service_state, at).await?;
             if let Some(window) = service_state.find_window_with_unknown_spend(at) {
-                return Err(payments.eviction_backlog_error(window).await);
+                return Err(payments.request_eviction_and_build_error(window).await);
             }
             if let Some(block) = self
                 .approval

@@ -16,7 +16,7 @@ impl Payments {
 
     /// Returns a retryable error, and requests the eviction of the window's expired payments. Without the request, a
     /// window without new payments would stay full.
-    pub(crate) async fn eviction_backlog_error(&self, window: &Window) -> Error {
+    pub(crate) async fn request_eviction_and_build_error(&self, window: &Window) -> Error {
         if let Err(error) = self.ledger.request_eviction(window.scope, self.clock.now()).await {
             tracing::warn!(cause = %error, "eviction.not_requested");
         }

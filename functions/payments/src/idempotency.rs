@@ -6,7 +6,7 @@
 use crate::call::Authorizing;
 use crate::view::Authorized;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{AuthorizeRequest, Failure, with_earlier_requirements};
+use purser_api::{AuthorizeRequest, Failure, intent_with_earlier_requirements};
 use purser_domain::{
     Agent, Approval, ApprovalStatus, Block, BoundPayment, DecisionIds, DocumentHash, Error, ErrorKind, Freeze,
     KeyScope, LoggedDecision, PaymentTerms, Purchase, RecordedDecision, Result, Settlement, SettlementState,
@@ -27,7 +27,7 @@ pub(crate) enum PriorOutcome {
 impl Authorizing<'_> {
     /// Returns the request with the payment requirements that the earlier identical call chose. Returns `None` if
     /// nothing changes.
-    pub(crate) fn with_earlier_requirements(&self, inputs: &DecisionInputs) -> Option<AuthorizeRequest> {
+    pub(crate) fn request_with_earlier_requirements(&self, inputs: &DecisionInputs) -> Option<AuthorizeRequest> {
         let of_key = inputs.record.as_ref().map(IdempotencyRecord::fingerprint);
         let of_approval = inputs.approval.as_ref().map(|approval| &approval.fingerprint);
         let first = of_key.or(of_approval)?;
@@ -35,7 +35,7 @@ impl Authorizing<'_> {
         if *first == request.intent.fingerprint {
             return None;
         }
-        let intent = with_earlier_requirements(&request.intent, self.body, network, first)?;
+        let intent = intent_with_earlier_requirements(&request.intent, self.body, network, first)?;
         Some(AuthorizeRequest {
             intent,
             idempotency_key: request.idempotency_key,
@@ -213,7 +213,7 @@ impl Authorizing<'_> {
         let usable =
             settlement.state == SettlementState::Authorized && self.payments.clock.now() < bound_payment.valid_before;
         let terms = PaymentTerms::from_settlement_terms(&settlement.terms);
-        let hash = self.allowed_purchase_decision_hash(&settlement.terms);
+        let hash = self.allow_decision_hash(&settlement.terms);
         let response = if usable {
             // The request has the fingerprint of the earlier call, so the chosen requirements have the same amount and
             // payee.

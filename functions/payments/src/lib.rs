@@ -185,7 +185,7 @@ pub async fn routers_with_chain(
         facilitator,
         payout_delay: settings.payout_delay,
     });
-    let direct = Router::new().route(DIRECT_PATH, post(handle_direct_request));
+    let direct = Router::new().route(DIRECT_PATH, post(handle_request_from_function));
     let gateway = with_asserted_ip_layer(routes().with_state(Arc::clone(&payments)), client_ip_keys);
     Ok(Routers {
         gateway: purser_api::with_middleware(gateway, api),
@@ -194,7 +194,7 @@ pub async fn routers_with_chain(
 }
 
 /// Handles requests from other functions. IAM restricts who may invoke this route.
-async fn handle_direct_request(payments: AppState, Direct(request): Direct<PaymentsRequest>) -> Reply {
+async fn handle_request_from_function(payments: AppState, Direct(request): Direct<PaymentsRequest>) -> Reply {
     Ok(match request {
         PaymentsRequest::AttestWallet(requested) => Json(payments.attest_wallet(requested).await?).into_response(),
         PaymentsRequest::NamePayoutAddress(requested) => {

@@ -53,12 +53,12 @@ impl Payments {
             let address = parse_address(&request.address).map_err(|error| invalid_address_error(&error))?;
             self.set_withdrawal_address(&by, address).await
         };
-        rejection_to_response(named.await.map(|()| WithdrawalResponse::Done {}))
+        convert_rejection_to_response(named.await.map(|()| WithdrawalResponse::Done {}))
     }
 
     pub(crate) async fn handle_remove_withdrawal_address(&self, owner: &WithdrawalOwner) -> Result<WithdrawalResponse> {
         let removed = async { self.remove_withdrawal_address(&Requester::from_owner(owner)?).await };
-        rejection_to_response(removed.await.map(|()| WithdrawalResponse::Done {}))
+        convert_rejection_to_response(removed.await.map(|()| WithdrawalResponse::Done {}))
     }
 
     pub(crate) async fn handle_withdrawal(&self, request: &RequestedWithdrawal) -> Result<WithdrawalResponse> {
@@ -70,7 +70,7 @@ impl Payments {
             };
             self.withdraw_to_owner(&ask).await
         };
-        rejection_to_response(paid.await.map(WithdrawalResponse::Reserved))
+        convert_rejection_to_response(paid.await.map(WithdrawalResponse::Reserved))
     }
 
     /// Sets the withdrawal address, which becomes usable after a delay. The same address does not restart the delay.
@@ -308,7 +308,7 @@ impl Payments {
 }
 
 /// Converts a rejection into a response. Other errors stay errors.
-fn rejection_to_response(result: Result<WithdrawalResponse>) -> Result<WithdrawalResponse> {
+fn convert_rejection_to_response(result: Result<WithdrawalResponse>) -> Result<WithdrawalResponse> {
     result.or_else(WithdrawalResponse::from_rejection)
 }
 

@@ -26,7 +26,12 @@ impl Authorizing<'_> {
                 return Ok(false);
             }
             let key = &self.request.idempotency_key;
-            if !self.payments.ledger.is_unchanged_since(window, key).await? {
+            if !self
+                .payments
+                .ledger
+                .is_window_unchanged_and_key_unused(window, key)
+                .await?
+            {
                 backoff.wait_for_retry().await?;
                 return Ok(false);
             }
@@ -41,7 +46,7 @@ impl Authorizing<'_> {
         denial: Denial,
     ) -> Result<Attempt, Failure> {
         Err(self
-            .store_and_return_rejection(self.decision_record(agent, catalog_match, denial)?)
+            .store_and_return_rejection(self.decision_record_for_match(agent, catalog_match, denial)?)
             .await?
             .into())
     }
@@ -57,7 +62,7 @@ impl Authorizing<'_> {
                 EvictResult::Superseded => backoff.wait_for_retry().await?,
             }
             if self.payments.clock.now().since(self.started) >= EVICTION_TIME {
-                return Err(self.payments.eviction_backlog_error(window).await);
+                return Err(self.payments.request_eviction_and_build_error(window).await);
             }
         }
     }
@@ -71,7 +76,7 @@ impl Authorizing<'_> {
         previous_approval: Option<ApprovalId>,
     ) -> Result<Attempt, Failure> {
         let expires_at = denial.at.after(self.payments.approval_ttl);
-        let decision = self.decision_record(agent, catalog_match, denial)?;
+        let decision = self.decision_record_for_match(agent, catalog_match, denial)?;
         let limit = self.payments.most_open_approvals;
         let key = &self.request.idempotency_key;
         let escalated = self
@@ -153,7 +158,7 @@ impl Authorizing<'_> {
         self.store_and_return_rejection(record).await
     }
 
-    fn decision_record(
+    fn decision_record_for_match(
         &self,
         agent: &Agent,
         catalog_match: CatalogMatch<'_>,

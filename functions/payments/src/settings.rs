@@ -51,13 +51,13 @@ purser_api::settings! {
         pub(crate) provider_proof: ProviderProof,
         /// The facilitator for withdrawals. `None` if the deployment does not support withdrawals.
         pub(crate) facilitator_url: Option<String> = env.get("FACILITATOR_URL").map(str::to_owned),
-        pub(crate) payout_delay: Duration = withdrawal_delay(env, network),
+        pub(crate) payout_delay: Duration = read_withdrawal_delay(env, network),
     }
 }
 
 /// Reads the delay for new withdrawal addresses. The default is one day, so that an owner has time to remove an address
 /// that somebody else set. The minimum on a real chain is one hour.
-fn withdrawal_delay(env: &mut Env, network: Network) -> Duration {
+fn read_withdrawal_delay(env: &mut Env, network: Network) -> Duration {
     const NAME: &str = "PAYOUT_DELAY_SECONDS";
     let seconds: u32 = env.parse_number(NAME, 86_400, 0..=31 * 86_400);
     if seconds < 3_600 && !network.is_testnet() {

@@ -8,7 +8,9 @@ use encoding_rs::{Encoding, UTF_8};
 use purser_api::{
     AllowedHosts, RejectedHostName, any_address_client_builder, may_be_public, public_address_client_builder,
 };
-use purser_domain::{Network, Obstacle, Operation, ProbeResult, Quote, Url, parse_json, quote_from_requirements};
+use purser_domain::{
+    Network, Obstacle, Operation, ProbeResult, Quote, Url, parse_json, probe_result_from_requirements,
+};
 use reqwest::{
     Client, ClientBuilder, Method, Response, StatusCode,
     header::{self, HeaderMap, HeaderName},
@@ -115,7 +117,7 @@ impl Caller {
             return Err(Obstacle::Status(status.as_u16()));
         }
         // x402 v2 sends the payment requirements in a header, v1 in the body (`docs/x402.md` §1, §2).
-        let requirement = if let Some(requirement) = requirements_in_header(response.headers())? {
+        let requirement = if let Some(requirement) = parse_payment_required_header(response.headers())? {
             requirement
         } else {
             let charset = response_charset(response.headers());
@@ -123,7 +125,7 @@ impl Caller {
             let text = charset.decode_without_bom_handling_and_without_replacement(&body);
             parse_json(text.ok_or(Obstacle::NotX402)?.as_bytes()).map_err(|_| Obstacle::NotX402)?
         };
-        quote_from_requirements(&requirement, self.network)
+        probe_result_from_requirements(&requirement, self.network)
     }
 }
 
@@ -149,7 +151,7 @@ fn redirect_target(method: &Method, url: &Url, response: &Response) -> Result<Ur
 }
 
 /// Parses the payment requirements in the header `PAYMENT-REQUIRED`. The header may occur once.
-fn requirements_in_header(headers: &HeaderMap) -> Result<Option<Value>, Obstacle> {
+fn parse_payment_required_header(headers: &HeaderMap) -> Result<Option<Value>, Obstacle> {
     let mut values = headers.get_all(PAYMENT_REQUIRED).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {

@@ -126,7 +126,7 @@ impl Inner {
         block: &FinalBlock,
         deadline: Instant,
     ) -> Result<Option<Vec<UnexplainedOutflow>>> {
-        let claimed = self.find_claimed_payments(&outflows).await?;
+        let claimed = self.read_claims_in_outflow_blocks(&outflows).await?;
         let mut left: BTreeMap<AgentId, Vec<UnexplainedOutflow>> = BTreeMap::new();
         let mut times = HashMap::new();
         for outflow in outflows {
@@ -157,7 +157,10 @@ impl Inner {
     }
 
     /// Reads the claims on transactions in the outflows' blocks, as agent, nonce and transaction.
-    async fn find_claimed_payments(self: &Arc<Self>, outflows: &[Outflow]) -> Result<HashSet<(AgentId, B256, TxHash)>> {
+    async fn read_claims_in_outflow_blocks(
+        self: &Arc<Self>,
+        outflows: &[Outflow],
+    ) -> Result<HashSet<(AgentId, B256, TxHash)>> {
         let blocks: BTreeSet<u64> = outflows.iter().map(|outflow| outflow.block.number).collect();
         let count = blocks.len();
         let reads = blocks.into_iter().map(|number| {
@@ -300,7 +303,7 @@ impl Inner {
             "outflow.unexplained"
         );
         let entry = self.audit.new_entry(&record).with_copy_for_user(owner.as_ref());
-        self.audit.add_audit_finding(&entry).await
+        self.audit.add_entry_if_absent(&entry).await
     }
 }
 

@@ -31,7 +31,7 @@ impl Inner {
         let block = block.map_err(|error| Error::internal("reading the final block", error))?;
         let cursor = self.ledger.read_wallet_level_checkpoint().await?;
         let wallets = self.read_all_wallets().await?;
-        let levels = self.read_all_levels().await?;
+        let levels = self.read_all_wallet_levels().await?;
         let after = cursor.map_or(Bound::Unbounded, Bound::Excluded);
         let wallets: Vec<(AgentId, Address)> = wallets
             .range((after, Bound::Unbounded))
@@ -136,7 +136,7 @@ impl Inner {
     }
 
     /// Reads each wallet's stored level. Leaves out unreadable rows, which later writes do not overwrite.
-    async fn read_all_levels(&self) -> Result<HashMap<AgentId, WalletLevel>> {
+    async fn read_all_wallet_levels(&self) -> Result<HashMap<AgentId, WalletLevel>> {
         let mut levels = HashMap::new();
         for level in self.ledger.read_wallet_levels().await? {
             match level {

@@ -26,7 +26,7 @@ impl Inner {
             for (of, state) in known_states.iter().zip(&mut states) {
                 if let Some(undoes) = state
                     .as_ref()
-                    .and_then(|state| release_or_revert_decision(of, block, state))
+                    .and_then(|state| find_release_or_revert(of, block, state))
                 {
                     request.push((of, undoes, state));
                 }
@@ -37,7 +37,7 @@ impl Inner {
                 .read_authorization_states(&authorizations, block, self.log_range, deadline)
                 .await;
             for ((of, undoes, state), result) in request.into_iter().zip(result) {
-                if result.and_then(|result| release_or_revert_decision(of, block, &result)) != Some(undoes) {
+                if result.and_then(|result| find_release_or_revert(of, block, &result)) != Some(undoes) {
                     // After the deadline, an endpoint may return no state, which is not logged as a disagreement.
                     if Instant::now() <= deadline {
                         tracing::warn!(settlement.id = %of.0.id(), "rpc.disagreed");
@@ -51,7 +51,7 @@ impl Inner {
 }
 
 /// Returns the decision that follows from this state if it is a release or a revert.
-fn release_or_revert_decision(
+fn find_release_or_revert(
     (settlement, authorization): &Known,
     block: &FinalBlock,
     state: &AuthorizationState,

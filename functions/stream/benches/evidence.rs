@@ -87,7 +87,7 @@ impl Stating for Signer {
         None
     }
 
-    fn report_quarantined(&self, key: &str, reason: &str) {
+    fn report_quarantined_change(&self, key: &str, reason: &str) {
         panic!("{key}: {reason}");
     }
 }

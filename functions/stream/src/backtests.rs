@@ -34,7 +34,7 @@ impl Inner {
             after(time_left.saturating_sub(ONE_AGENT)),
             after(time_left.saturating_sub(RESERVED_TIME)),
         );
-        let (mut is_first, mut continued) = (true, Ok(()));
+        let (mut is_first_agent, mut continued) = (true, Ok(()));
         for waiting in self.usage.read_waiting_backtests(MAX_RUNS).await? {
             // A failed backtest does not stop the other backtests.
             let waiting = match waiting {
@@ -45,7 +45,7 @@ impl Inner {
                 }
             };
             match self
-                .continue_backtest(&waiting, (start_deadline, end_deadline), &mut is_first)
+                .continue_backtest(&waiting, (start_deadline, end_deadline), &mut is_first_agent)
                 .await
             {
                 Ok(BacktestProgress::Ended) => {}
@@ -67,7 +67,7 @@ impl Inner {
         &self,
         waiting: &WaitingBacktest,
         (start_deadline, end_deadline): (Instant, Instant),
-        is_first: &mut bool,
+        is_first_agent: &mut bool,
     ) -> Result<BacktestProgress> {
         let Some(mut run) = self.usage.read_backtest(&waiting.owner, waiting.id).await? else {
             if waiting.is_overdue(self.clock.now()) {
@@ -80,11 +80,11 @@ impl Inner {
                 return Ok(BacktestProgress::TimeIsOver);
             }
             let tested = self.backtest_agent_or_skip(&run, agent, end_deadline).await?;
-            if Instant::now() >= end_deadline && !*is_first {
+            if Instant::now() >= end_deadline && !*is_first_agent {
                 // The next run starts with this agent and has more time for it.
                 return Ok(BacktestProgress::TimeIsOver);
             }
-            *is_first = false;
+            *is_first_agent = false;
             let next = run.with_tested_agent(&tested);
             if !self.usage.try_replace_backtest(&next).await? {
                 // A concurrent run has added this agent's result and continues the backtest.

@@ -45,9 +45,9 @@ impl Inner {
     async fn store_input_versions(&self, records: &[Value]) -> Result<()> {
         for change in records.iter().filter_map(|record| Change::parse(record).ok()) {
             let version = if self.catalog.has_table(&change.table) {
-                self.catalog.written_input_version(&change)
+                self.catalog.input_version_from_change(&change)
             } else {
-                self.ledger.written_input_version(&change)
+                self.ledger.input_version_from_change(&change)
             };
             if let Ok(Some(version)) = version {
                 self.usage.store_input_version(version).await?;

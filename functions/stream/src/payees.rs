@@ -169,7 +169,7 @@ impl Inner {
                 return Ok(());
             };
             // The changes are logged before the write, because a repetition after the write would find no change.
-            for (call, payee) in verified_service.changes_since(before.as_ref()) {
+            for (call, payee) in verified_service.payees_changed_since(before.as_ref()) {
                 tracing::warn!(
                     change = "payee",
                     service.id = %id,

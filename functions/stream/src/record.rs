@@ -57,7 +57,10 @@ impl Records<'_> {
                 let Some((settlement, row)) = ledger.read_settlement_with_hash(agent, *id).await? else {
                     return Ok(Record::Missing("the settlement"));
                 };
-                let call = ledger.read_calls(std::slice::from_ref(&settlement)).await?.remove(id);
+                let call = ledger
+                    .read_call_descriptions(std::slice::from_ref(&settlement))
+                    .await?
+                    .remove(id);
                 let decision = call.and_then(|call| RecordedDecision::from_settlement(&settlement, call));
                 Ok(match decision.zip(DecisionIds::from_settlement(&settlement)) {
                     Some((decision, ids)) => Record::Decision(
@@ -141,7 +144,7 @@ impl Records<'_> {
         change: PaymentChange<'_>,
     ) -> Result<Value> {
         let Inner { ledger, source, .. } = self.shared;
-        let mut calls = ledger.read_calls(std::slice::from_ref(settlement)).await?;
+        let mut calls = ledger.read_call_descriptions(std::slice::from_ref(settlement)).await?;
         let call = calls.remove(&settlement.id());
         Ok(change.to_json(&settlement.terms, call, source))
     }
@@ -431,7 +434,7 @@ impl Stating for Signing<'_> {
         })
     }
 
-    fn report_quarantined(&self, key: &str, reason: &str) {
+    fn report_quarantined_change(&self, key: &str, reason: &str) {
         tracing::error!(key, reason, "statement.set_aside");
     }
 }

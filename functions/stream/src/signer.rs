@@ -44,7 +44,7 @@ impl Signer {
         let signed = match self {
             Self::Secret(key) => {
                 let signed = key.sign(kind, payload);
-                signed.map_err(|error| error.map_signer(|error| Error::internal(SIGNING, error)))
+                signed.map_err(|error| error.map_signer_error(|error| Error::internal(SIGNING, error)))
             }
             Self::Kms(signer) => sign_es256(signer, &signer.jwk, kind, payload).await,
         };

@@ -162,7 +162,7 @@ impl Inner {
             return Ok(());
         };
         let log = LogReader::new(statements.objects.clone());
-        if !log.is_check_busy(self.clock.now()).await? {
+        if !log.has_check_backlog(self.clock.now()).await? {
             return Ok(());
         }
         let stop_at = deadline(time_left);

@@ -358,7 +358,7 @@ async fn a_removed_endpoint_with_a_new_payee_is_paid_only_after_the_delay() {
     assert_eq!(world.age(&other, 30 * DAY).await, PayeeAge::Young(at(31 * DAY)));
     // When a service opens and the payee is delayed, the function raises an alarm.
     let attested = world.usage.read_verified_service(other.id).await.unwrap().unwrap();
-    assert_eq!(attested.changes_since(None).count(), 1);
+    assert_eq!(attested.payees_changed_since(None).count(), 1);
     // An endpoint may move to another service together with the payee.
     let moved = with_call_of(2, &second);
     world.write(&moved).await;

@@ -36,7 +36,7 @@ impl Webhooks {
             return Ok(MessageResult::Done);
         };
         match self.0.table.read_delivery_by_id(webhook.id, id).await?.or(new) {
-            Some(delivery) => self.make_due_call(&webhook, delivery, last_call).await,
+            Some(delivery) => self.make_call_if_due(&webhook, delivery, last_call).await,
             None => Ok(MessageResult::Done),
         }
     }
@@ -68,7 +68,7 @@ impl Webhooks {
             )
         };
         match delivery {
-            Some(delivery) => self.make_due_call(&webhook, delivery, last_call).await,
+            Some(delivery) => self.make_call_if_due(&webhook, delivery, last_call).await,
             None => Ok(MessageResult::Done),
         }
     }
@@ -78,7 +78,7 @@ impl Webhooks {
         Ok(webhooks.into_iter().find(|webhook| webhook.id == id))
     }
 
-    async fn make_due_call(
+    async fn make_call_if_due(
         &self,
         webhook: &Webhook,
         mut delivery: Delivery,

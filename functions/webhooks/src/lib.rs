@@ -70,9 +70,9 @@ impl Webhooks {
         Self::boot_with_timeout(boot, CALL_TIMEOUT)
     }
 
-    /// Creates the function `webhooks` with `longest_call` as the timeout for calls.
-    pub fn boot_with_timeout(boot: Boot, longest_call: Duration) -> Result<Self, BootError> {
-        Self::boot_with_receivers(boot, |allowed| Ok(webhook_receivers(allowed, longest_call)?))
+    /// Creates the function `webhooks` with `call_timeout` as the timeout for calls.
+    pub fn boot_with_timeout(boot: Boot, call_timeout: Duration) -> Result<Self, BootError> {
+        Self::boot_with_receivers(boot, |allowed| Ok(webhook_receivers(allowed, call_timeout)?))
     }
 
     /// Creates the function `webhooks`. `receivers` creates the HTTP client for webhook receivers. The argument of
@@ -113,7 +113,7 @@ impl Webhooks {
         if event.get("Records").is_some() {
             self.process_batch(event, budget).await
         } else {
-            self.enqueue_ended_pauses(budget).await;
+            self.enqueue_due_paused_deliveries(budget).await;
             Ok(Value::Null)
         }
     }

@@ -44,13 +44,13 @@ impl Webhooks {
     }
 
     /// Sends a message for each delivery whose pause ends within a minute, until `budget` is used up.
-    pub async fn enqueue_ended_pauses(&self, budget: std::time::Duration) {
+    pub async fn enqueue_due_paused_deliveries(&self, budget: std::time::Duration) {
         let now = Instant::now();
         let stop_at = now.checked_add(budget.saturating_sub(RESERVED_TIME)).unwrap_or(now);
         let parts = USER_SHARDS.into_iter().map(|part| {
             let webhooks = self.clone();
             async move {
-                if let Err(error) = webhooks.enqueue_ended_pauses_of_shard(part, stop_at).await {
+                if let Err(error) = webhooks.enqueue_due_paused_deliveries_of_shard(part, stop_at).await {
                     tracing::error!(part = %part, cause = %Causes(&error), "webhook.sweep_failed");
                 }
             }
@@ -58,7 +58,7 @@ impl Webhooks {
         run_with_concurrency_limit(USER_SHARDS.len(), parts).await;
     }
 
-    async fn enqueue_ended_pauses_of_shard(&self, shard: char, deadline: Instant) -> Result<()> {
+    async fn enqueue_due_paused_deliveries_of_shard(&self, shard: char, deadline: Instant) -> Result<()> {
         let mut after = None;
         while Instant::now() < deadline {
             let until = self.0.clock.now().after(AHEAD);

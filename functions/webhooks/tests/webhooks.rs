@@ -712,8 +712,8 @@ async fn failed_runs_of_the_retry_schedule_lose_no_delivery() {
     world.sqs.behave();
     // Two concurrent sweeps send two messages, but only one call is made.
     tokio::join!(
-        world.webhooks.enqueue_ended_pauses(BUDGET),
-        world.webhooks.enqueue_ended_pauses(BUDGET)
+        world.webhooks.enqueue_due_paused_deliveries(BUDGET),
+        world.webhooks.enqueue_due_paused_deliveries(BUDGET)
     );
     world.run().await;
     // The second message finds the claimed delivery and is received again later.

@@ -86,7 +86,7 @@ pub fn follow_bus(bus: &EventBus, sqs: &Sqs, deployment: &str) {
 pub(crate) fn sweep(webhooks: Webhooks) {
     tokio::spawn(async move {
         loop {
-            webhooks.enqueue_ended_pauses(TIMEOUT).await;
+            webhooks.enqueue_due_paused_deliveries(TIMEOUT).await;
             tokio::time::sleep(SWEEP).await;
         }
     });

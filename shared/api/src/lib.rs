@@ -45,7 +45,7 @@ pub use http::outward::{AllowedHosts, any_address_client_builder, public_address
 pub use http::payment_body::{
     AuthorizeBody, AuthorizeRequest, CheckBody, CheckRequest, CompleteBody, CompleteRequest, LimitIncreaseCall,
     PAYMENT_RESPONSE, ProviderProof, REQUIREMENT, RaiseBody, UnpaidCheckBody, UnpaidCheckRequest,
-    with_earlier_requirements,
+    intent_with_earlier_requirements,
 };
 pub use http::precondition::{IfMatch, OptionalIfMatch, Precondition, VersionTag, with_etag};
 pub use http::public_address::{RejectedHostName, may_be_public};

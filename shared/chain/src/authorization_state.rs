@@ -564,7 +564,7 @@ mod tests {
     use super::*;
     use crate::scripted_chain::{
         FINAL, Result3, ScriptedChain, aggregated, authorization, block, calls_of_multicall, chain_for_in_memory_node,
-        chain_for_node_url, final_block, hash_of, is_authorization_log_search, number, oversized_reply, payment,
+        chain_for_node_url, final_block, hash_of, is_authorization_log_search, number, oversized_rpc_response, payment,
         quantity, recorded_calls, searched_block_count, tx_hash, word,
     };
     use alloy::primitives::U256;
@@ -875,7 +875,7 @@ mod tests {
 
     #[tokio::test]
     async fn search_ranges_that_the_node_rejects_are_halved() {
-        for refusal in [Reply::Refused(-32_005), Reply::Status(413), oversized_reply()] {
+        for refusal in [Reply::Refused(-32_005), Reply::Status(413), oversized_rpc_response()] {
             let shown = format!("{refusal:.40?}");
             let limited = move |method: &str, params: &Value| {
                 (method == "eth_getLogs" && searched_block_count(params) > 100).then(|| refusal.clone())
@@ -973,7 +973,7 @@ mod tests {
                 "eth_getTransactionReceipt" => (0..100).any(|by| params[0] == json!(tx_hash(by).to_b256())),
                 _ => false,
             };
-            is_flooded.then(oversized_reply)
+            is_flooded.then(oversized_rpc_response)
         };
         let node = chain.serve_except(too_many).await;
         let known = states(&node, &wanted).await;
@@ -1024,7 +1024,7 @@ mod tests {
             let is_bad = method == "eth_getLogs"
                 && !is_authorization_log_search(params)
                 && (filter["blockHash"] == json!(bad) || searched_block_count(params) > 3);
-            (is_bad || method == "eth_getTransactionReceipt").then(oversized_reply)
+            (is_bad || method == "eth_getTransactionReceipt").then(oversized_rpc_response)
         };
         let (chain, wanted) = many(4);
         let node = chain.serve_except(too_many).await;

@@ -158,7 +158,7 @@ impl Chain {
             let chain = Self::with_rpc(self.network, rpc, self.finality);
             async move { chain.read_transfer_proof(expected, tx_hash).await }
         };
-        self.rpc.with_one_endpoint(proof).await
+        self.rpc.run_with_one_endpoint(proof).await
     }
 
     async fn read_transfer_proof(&self, expected: &ExpectedTransfer, tx_hash: TxHash) -> Result<Evidence, ChainError> {
@@ -245,7 +245,7 @@ mod tests {
     use crate::rpc::tests::http;
     use crate::scripted_chain::{
         BALANCE, CONFIRMATIONS, NETWORK, ScriptedChain, block, chain_for_in_memory_node, chain_for_node_url, number,
-        oversized_reply, payment, quantity, tx_hash, word,
+        oversized_rpc_response, payment, quantity, tx_hash, word,
     };
     use alloy::primitives::B256;
     use purser_testkit::{Reply, ScriptedNode};
@@ -485,7 +485,7 @@ mod tests {
     /// Zero-value transfers, which anybody can make, fill the block.
     #[tokio::test]
     async fn the_receipt_proves_payments_in_overfull_blocks() {
-        for refusal in [oversized_reply(), Reply::Refused(-32_005), Reply::Status(413)] {
+        for refusal in [oversized_rpc_response(), Reply::Refused(-32_005), Reply::Status(413)] {
             let node = paid_except("eth_getLogs", refusal).await;
             assert_eq!(evidence(&node).await, "paid by log 4");
             assert_eq!(node.count("eth_getTransactionReceipt"), 1);
@@ -502,7 +502,7 @@ mod tests {
         for answer in wrong {
             let shown = answer.to_string();
             let changed = move |method: &str, _: &Value| match method {
-                "eth_getLogs" => Some(oversized_reply()),
+                "eth_getLogs" => Some(oversized_rpc_response()),
                 "eth_getTransactionReceipt" => Some(Reply::Result(answer.clone())),
                 _ => None,
             };

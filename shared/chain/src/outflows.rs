@@ -104,9 +104,9 @@ impl Chain {
                 }
                 Err(error) => {
                     let part = Part { wallets, first, last };
-                    let mut receipts_left = MAX_RECEIPTS;
+                    let mut remaining_receipts = MAX_RECEIPTS;
                     let found = self
-                        .retry_rejected_log_search(part, error, &mut receipts_left, deadline)
+                        .retry_rejected_log_search(part, error, &mut remaining_receipts, deadline)
                         .await?;
                     let Some((found, is_all)) = found else {
                         return Ok(None);
@@ -125,7 +125,7 @@ impl Chain {
                 first,
                 last,
             }];
-            let (mut calls, mut receipts_left) = (0_usize, MAX_RECEIPTS);
+            let (mut calls, mut remaining_receipts) = (0_usize, MAX_RECEIPTS);
             while let Some(part) = parts.pop() {
                 if Instant::now() > deadline {
                     return Ok(None);
@@ -144,7 +144,7 @@ impl Chain {
                     }
                     Err(error) => {
                         let found = self
-                            .retry_rejected_log_search(part, error, &mut receipts_left, deadline)
+                            .retry_rejected_log_search(part, error, &mut remaining_receipts, deadline)
                             .await?;
                         let Some((found, is_all)) = found else {
                             return Ok(None);
@@ -182,7 +182,7 @@ impl Chain {
         &self,
         part: Part<'_>,
         chain_error: ChainError,
-        receipts_left: &mut usize,
+        remaining_receipts: &mut usize,
         deadline: Instant,
     ) -> Result<Option<(FoundLogs, bool)>, ChainError> {
         if !chain_error.is_size_limit() {
@@ -194,22 +194,28 @@ impl Chain {
             Err(error) if error.is_size_limit() => {}
             Err(error) => return Err(error),
         }
-        let found = self.find_logs_in_receipts(part, &uses, receipts_left, deadline).await?;
+        let found = self
+            .find_logs_in_receipts(part, &uses, remaining_receipts, deadline)
+            .await?;
         Ok(found.map(|found| (found, false)))
     }
 
-    /// Reads the wallets' logs from at most `remaining` receipts; `None` if time ran out. Omits receipts above the size
-    /// limit.
+    /// Reads the wallets' logs from at most `remaining_receipts` receipts; `None` if time ran out. Omits receipts
+    /// above the size limit.
     async fn find_logs_in_receipts(
         &self,
         part: Part<'_>,
         found_logs: &FoundLogs,
-        remaining: &mut usize,
+        remaining_receipts: &mut usize,
         deadline: Instant,
     ) -> Result<Option<FoundLogs>, ChainError> {
         let cursors = found_logs.0.iter().map(|found| (found.block, found.tx_hash));
-        let cursors: Vec<(BlockId, TxHash)> = cursors.collect::<BTreeSet<_>>().into_iter().take(*remaining).collect();
-        *remaining = remaining.saturating_sub(cursors.len());
+        let cursors: Vec<(BlockId, TxHash)> = cursors
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .take(*remaining_receipts)
+            .collect();
+        *remaining_receipts = remaining_receipts.saturating_sub(cursors.len());
         let filter = self.log_filter(part, ALL);
         let mut logs = FoundLogs::default();
         for some in cursors.chunks(MAX_CONCURRENT_CALLS) {
@@ -251,7 +257,7 @@ const ALL: &[B256] = &[AUTHORIZATION_USED, TRANSFER];
 mod tests {
     use super::*;
     use crate::scripted_chain::{
-        FINAL, ScriptedChain, chain_for_node_url, oversized_reply, payment, recorded_calls, searched_block_count,
+        FINAL, ScriptedChain, chain_for_node_url, oversized_rpc_response, payment, recorded_calls, searched_block_count,
     };
     use purser_testkit::{Reply, ScriptedNode};
     use serde_json::{Value, json};
@@ -328,7 +334,7 @@ mod tests {
     #[tokio::test]
     async fn rejected_outflow_searches_are_split_by_blocks_and_wallets() {
         let few_blocks = |method: &str, params: &Value| {
-            (method == "eth_getLogs" && searched_block_count(params) > 100).then(oversized_reply)
+            (method == "eth_getLogs" && searched_block_count(params) > 100).then(oversized_rpc_response)
         };
         let node = moved().serve_except(few_blocks).await;
         assert_eq!(all(&node, &wallets(4), 1_000).await, expected());
@@ -336,7 +342,7 @@ mod tests {
             let of_many = params[0]["topics"][1]
                 .as_array()
                 .is_some_and(|wallets| wallets.len() > 1);
-            (method == "eth_getLogs" && of_many).then(oversized_reply)
+            (method == "eth_getLogs" && of_many).then(oversized_rpc_response)
         };
         let node = moved().serve_except(few_wallets).await;
         let chain = chain_for_node_url(&node.url);
@@ -393,7 +399,7 @@ mod tests {
         move |method, params| {
             let topics = &params[0]["topics"];
             let has = |place: usize, word: B256| topics[place].as_array().unwrap().contains(&json!(word));
-            (method == "eth_getLogs" && has(0, TRANSFER) && has(1, wallet.into_word())).then(oversized_reply)
+            (method == "eth_getLogs" && has(0, TRANSFER) && has(1, wallet.into_word())).then(oversized_rpc_response)
         }
     }
 
@@ -462,7 +468,9 @@ mod tests {
         let refusing = flood(flooded);
         let large = move |method: &str, params: &Value| {
             let is_receipt = method == "eth_getTransactionReceipt";
-            is_receipt.then(oversized_reply).or_else(|| refusing(method, params))
+            is_receipt
+                .then(oversized_rpc_response)
+                .or_else(|| refusing(method, params))
         };
         let node = moved().serve_except(large).await;
         let found = searched(&node, (FINAL - 10, FINAL - 10)).await.unwrap().unwrap();

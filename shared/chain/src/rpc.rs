@@ -84,7 +84,7 @@ impl Rpc {
     }
 
     /// Runs `work` with one endpoint. If `work` fails, runs all of it again with the other endpoint.
-    pub(crate) async fn with_one_endpoint<T, F>(&self, work: impl Fn(Self) -> F) -> Result<T, ChainError>
+    pub(crate) async fn run_with_one_endpoint<T, F>(&self, work: impl Fn(Self) -> F) -> Result<T, ChainError>
     where
         F: Future<Output = Result<T, ChainError>>,
     {

@@ -8,11 +8,11 @@ use purser_testkit::{Reply, ScriptedNode};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Returns the authorization of the payment with this number, made at the time of `block` and valid for a minute.
-pub(crate) fn authorization(number: u64, block: u64) -> Authorization {
-    let authorized_at = time_of(block);
+/// Returns the authorization of a payment, made at the time of `authorized_block` and valid for a minute.
+pub(crate) fn authorization(payment_number: u64, authorized_block: u64) -> Authorization {
+    let authorized_at = time_of(authorized_block);
     Authorization {
-        expected: payment(number),
+        expected: payment(payment_number),
         authorized_at,
         valid_before: authorized_at.after(Duration::from_secs_u32(60)),
     }
@@ -32,7 +32,7 @@ pub(crate) fn is_authorization_log_search(params: &Value) -> bool {
 }
 
 /// Returns a response above the size limit.
-pub(crate) fn oversized_reply() -> Reply {
+pub(crate) fn oversized_rpc_response() -> Reply {
     Reply::Body(" ".repeat(16 * 1024 * 1024 + 1))
 }
 
@@ -49,12 +49,12 @@ pub(crate) fn chain_for_node_url(url: &str) -> Chain {
     chain_for_node(Arc::new(node))
 }
 
-/// Returns a chain that is read without a network. The node responds to each call after `pause`.
+/// Returns a chain that is read without a network. The node responds to each call after `pause_before_response`.
 pub(crate) fn chain_for_in_memory_node(
     chain: ScriptedChain,
-    pause: impl Fn(&str) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+    pause_before_response: impl Fn(&str) -> BoxFuture<'static, ()> + Send + Sync + 'static,
 ) -> Chain {
-    let pause = Box::new(pause);
+    let pause = Box::new(pause_before_response);
     chain_for_node(Arc::new(InMemory { chain, pause }))
 }
 

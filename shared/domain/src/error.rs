@@ -222,7 +222,7 @@ impl Error {
 
     /// Sets an overload's delay before a retry, in seconds. Other errors are unchanged.
     #[must_use]
-    pub fn retry_after(mut self, secs: u64) -> Self {
+    pub fn with_retry_after(mut self, secs: u64) -> Self {
         if let ErrorKind::TemporarilyUnavailable { retry_after } = &mut self.kind {
             *retry_after = secs;
         }

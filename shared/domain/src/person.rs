@@ -110,7 +110,7 @@ pub struct SessionLimits {
     /// The duration for which a sign-in counts as recent.
     pub recent: Duration,
     /// The amount, in micro-USDC, above which an approval requires a recent sign-in.
-    pub recent_above: Amount,
+    pub recent_sign_in_above: Amount,
 }
 
 impl SessionLimits {
@@ -141,7 +141,7 @@ mod tests {
         idle: Duration::from_secs_u32(60),
         longest: Duration::from_secs_u32(600),
         recent: Duration::from_secs_u32(10),
-        recent_above: Amount::ZERO,
+        recent_sign_in_above: Amount::ZERO,
     };
 
     #[test]

@@ -1532,7 +1532,7 @@ fn a_payment_counts_only_for_rules_of_its_service() {
     let Decision::Allow(grant) = given.decide() else {
         panic!("must be allowed")
     };
-    let counted = |counted| grant.counting_rules(counted).collect::<Vec<_>>();
+    let counted = |counted| grant.counting_window_ids(counted).collect::<Vec<_>>();
     assert_eq!(counted(WindowMeasure::Amounts), [rule_id(0)]);
     assert_eq!(counted(WindowMeasure::Payments), [rule_id(2), rule_id(3)]);
 }

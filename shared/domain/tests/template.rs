@@ -422,9 +422,9 @@ fn an_agent_lists_its_possibly_applied_template_versions() {
             edited_at: Timestamp::EPOCH,
             terms: TemplateTerms::default(),
         };
-        FollowedTemplate::with_started_version(&template, Some(before))
+        FollowedTemplate::for_template_being_applied(&template, Some(before))
     };
-    let bases = |followed: &FollowedTemplate| followed.merge_base_versions().collect::<Vec<_>>();
+    let bases = |followed: &FollowedTemplate| followed.base_versions_for_merge().collect::<Vec<_>>();
     let named = FollowedTemplate::new(name.clone());
     assert_eq!((named.version(), bases(&named)), (None, vec![]));
     let applied = FollowedTemplate::fully_applied(name.clone(), 3);
@@ -746,7 +746,7 @@ proptest! {
                         }
                     }
                     if end.is_some() {
-                        followed = Some(FollowedTemplate::with_started_version(&all, followed.as_ref()));
+                        followed = Some(FollowedTemplate::for_template_being_applied(&all, followed.as_ref()));
                         begun = followed.as_ref().unwrap().started_versions.len();
                     } else {
                         followed = Some(FollowedTemplate::fully_applied(all.name, version));

@@ -145,7 +145,7 @@ impl Edge {
                 let Some((left, right)) = rest.split_at_checked(width) else {
                     continue;
                 };
-                subtrees.push(Hash::for_leaf_hashes(left));
+                subtrees.push(Hash::root_from_leaf_hashes(left));
                 rest = right;
             }
         }
@@ -205,7 +205,7 @@ impl Edge {
                 tile.push(hash);
                 if is_full(tile) {
                     tiles.push((TilePath::for_hashes(level, index, 256)?, encode_hashes(tile)));
-                    above.push(Hash::for_leaf_hashes(tile));
+                    above.push(Hash::root_from_leaf_hashes(tile));
                     tile.clear();
                     index = index.saturating_add(1);
                 }

@@ -60,4 +60,4 @@ pub use tile::{
     TILE_WIDTH, TileError, TilePath, TilePathError, decode_entries, decode_hashes, encode_entries, encode_hashes,
 };
 pub use tree::{Hash, HashError, MAX_TREE_SIZE, ProofError, TreeHead};
-pub use witness::{add_checkpoint_request_body, find_cosignature, parse_cosigned_size};
+pub use witness::{build_add_checkpoint_body, find_cosignature, parse_cosigned_size};

@@ -105,7 +105,9 @@ impl<R: TileReader> Tiles<'_, R> {
         let start = usize::try_from(first % TILE_WIDTH).map_err(range)?;
         let end = start.saturating_add(1 << within);
         let hashes = self.read.get(&path).and_then(|hashes| hashes.get(start..end));
-        hashes.map(Hash::for_leaf_hashes).ok_or(ReadError::Malformed(path))
+        hashes
+            .map(Hash::root_from_leaf_hashes)
+            .ok_or(ReadError::Malformed(path))
     }
 
     /// Returns the hash of the node with this number in an array-based tree (RFC 9420 appendix C), as `ct-merkle`

@@ -68,7 +68,7 @@ pub enum SignError<E> {
 
 impl<E> SignError<E> {
     /// Converts the signer's error.
-    pub fn map_signer<F>(self, map: impl FnOnce(E) -> F) -> SignError<F> {
+    pub fn map_signer_error<F>(self, map: impl FnOnce(E) -> F) -> SignError<F> {
         match self {
             Self::TooLong => SignError::TooLong,
             Self::Signer(error) => SignError::Signer(map(error)),

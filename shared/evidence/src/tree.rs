@@ -41,7 +41,7 @@ impl Hash {
     }
 
     /// Returns the root of a tree over these leaf hashes: `MTH` of RFC 6962 §2.1.
-    pub(crate) fn for_leaf_hashes(hashes: &[Self]) -> Self {
+    pub(crate) fn root_from_leaf_hashes(hashes: &[Self]) -> Self {
         match hashes {
             [] => Self::for_empty_tree(),
             [hash] => *hash,
@@ -49,7 +49,7 @@ impl Hash {
                 // The largest power of two that is smaller than the count.
                 let half = hashes.len().next_power_of_two() >> 1;
                 let (left, right) = hashes.split_at(half);
-                Self::for_node(&Self::for_leaf_hashes(left), &Self::for_leaf_hashes(right))
+                Self::for_node(&Self::root_from_leaf_hashes(left), &Self::root_from_leaf_hashes(right))
             }
         }
     }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 /// Returns the body of an `add-checkpoint` request. `older_size` is the size of the tree that the witness cosigned
 /// last.
-pub fn add_checkpoint_request_body(older_size: u64, proof: &[Hash], checkpoint: &str) -> String {
+pub fn build_add_checkpoint_body(older_size: u64, proof: &[Hash], checkpoint: &str) -> String {
     let mut body = format!("old {older_size}\n");
     for hash in proof {
         // Writing to a `String` can't fail.

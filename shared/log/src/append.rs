@@ -125,7 +125,7 @@ pub trait Stating: Sync {
 
     /// Reports that a change without a statement was written to the object `key`. A repeated run reports the object
     /// again.
-    fn report_quarantined(&self, key: &str, reason: &str);
+    fn report_quarantined_change(&self, key: &str, reason: &str);
 }
 
 #[derive(Serialize, Deserialize)]
@@ -451,7 +451,7 @@ impl Log {
     ) -> Result<()> {
         let row = json!({"fact": change, "reason": reason, "at": now.to_string()});
         self.objects.put(key, row.to_string().as_bytes()).await?;
-        stating.report_quarantined(key, reason);
+        stating.report_quarantined_change(key, reason);
         Ok(())
     }
 

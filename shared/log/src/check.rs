@@ -75,7 +75,7 @@ impl ClaimedEntries {
 
 impl LogReader {
     /// Returns whether several runs should share the daily check, because the check has a backlog.
-    pub async fn is_check_busy(&self, now: Timestamp) -> Result<bool> {
+    pub async fn has_check_backlog(&self, now: Timestamp) -> Result<bool> {
         let (progress, _) = self.read_progress().await?;
         Ok(progress.busy_until > now.micros())
     }

@@ -193,11 +193,11 @@ impl LogReader {
     }
 
     /// Returns why the log has no statement of a decision that was made at `at`.
-    pub async fn find_missing_statement_reason(&self, at: Timestamp, now: Timestamp) -> Result<MissingReason> {
+    pub async fn find_reason_for_missing_statement(&self, at: Timestamp, now: Timestamp) -> Result<MissingReason> {
         if now.since(at) < MAX_RETRY_DURATION {
             return Ok(MissingReason::Pending);
         }
-        Ok(match index::first_decision_time(&self.0).await? {
+        Ok(match index::read_first_decision_time(&self.0).await? {
             Some(first) if first <= at => MissingReason::NotStated,
             _ => MissingReason::BeforeLog,
         })

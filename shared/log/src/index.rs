@@ -167,7 +167,7 @@ pub(crate) async fn read_batches_from(
 }
 
 /// Returns the time of the earliest decision in the first batch; `None` without a batch.
-pub(crate) async fn first_decision_time(objects: &ObjectStore) -> Result<Option<Timestamp>> {
+pub(crate) async fn read_first_decision_time(objects: &ObjectStore) -> Result<Option<Timestamp>> {
     let first = objects.list(PREFIX, None, 1).await?.pop();
     let key = first.as_deref().and_then(parse_index_object_key);
     Ok(key.and_then(|(_, [_, least, _])| Timestamp::from_micros(least)))

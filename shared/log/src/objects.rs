@@ -37,7 +37,7 @@ enum Place {
 struct Folder {
     path: PathBuf,
     /// The number of writes until writes fail; `None` for no limit.
-    writes: Option<AtomicU32>,
+    remaining_writes: Option<AtomicU32>,
     /// The delay of each call, for tests.
     latency: Duration,
     /// Held during a conditional write. The local stack is a single process, so a lock is sufficient.
@@ -76,23 +76,23 @@ impl ObjectStore {
 
     /// Opens a folder as an object store. The first write creates the folder.
     pub fn open_folder(path: impl Into<PathBuf>) -> Self {
-        Self::with_folder(path.into(), None, Duration::ZERO)
+        Self::new_folder_store(path.into(), None, Duration::ZERO)
     }
 
-    /// Opens a folder in which only the first `writes` writes and deletions succeed, for tests of interrupted runs.
-    pub fn open_folder_with_write_limit(path: impl Into<PathBuf>, writes: u32) -> Self {
-        Self::with_folder(path.into(), Some(AtomicU32::new(writes)), Duration::ZERO)
+    /// Opens a folder in which only the first `max_writes` writes and deletions succeed, for tests of interrupted runs.
+    pub fn open_folder_with_write_limit(path: impl Into<PathBuf>, max_writes: u32) -> Self {
+        Self::new_folder_store(path.into(), Some(AtomicU32::new(max_writes)), Duration::ZERO)
     }
 
     /// Opens a folder that delays each call by `latency`, for tests that count consecutive calls.
-    pub fn with_latency(path: impl Into<PathBuf>, latency: Duration) -> Self {
-        Self::with_folder(path.into(), None, latency)
+    pub fn open_folder_with_latency(path: impl Into<PathBuf>, latency: Duration) -> Self {
+        Self::new_folder_store(path.into(), None, latency)
     }
 
-    fn with_folder(path: PathBuf, writes: Option<AtomicU32>, latency: Duration) -> Self {
+    fn new_folder_store(path: PathBuf, remaining_writes: Option<AtomicU32>, latency: Duration) -> Self {
         let folder = Folder {
             path,
-            writes,
+            remaining_writes,
             latency,
             lock: Mutex::new(()),
         };
@@ -250,7 +250,9 @@ impl Folder {
     }
 
     fn take_write_permit(&self) -> io::Result<()> {
-        let Some(writes) = &self.writes else { return Ok(()) };
+        let Some(writes) = &self.remaining_writes else {
+            return Ok(());
+        };
         let remaining = writes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |remaining| remaining.checked_sub(1));
         remaining.map(|_| ()).map_err(|_| io::Error::other("interrupted"))
     }

@@ -63,7 +63,7 @@ fn tree_head_or_empty(head: Option<&Head>) -> Result<TreeHead> {
     })
 }
 
-fn from_tree_head(head: &TreeHead) -> Head {
+fn stored_tree_head(head: &TreeHead) -> Head {
     Head {
         size: head.size,
         root: head.root.to_string(),
@@ -127,7 +127,7 @@ impl State {
     }
 
     pub(crate) fn record_committed_batch(&mut self, head: &TreeHead, batch: Batch) {
-        self.committed = Some(from_tree_head(head));
+        self.committed = Some(stored_tree_head(head));
         self.batch = Some(batch);
     }
 

@@ -6,7 +6,7 @@
 use crate::objects::ObjectStore;
 use futures_util::future::join_all;
 use purser_evidence::{
-    Hash, KeyType, TreeHead, VerifierKey, add_checkpoint_request_body, build_consistency_proof, find_cosignature,
+    Hash, KeyType, TreeHead, VerifierKey, build_add_checkpoint_body, build_consistency_proof, find_cosignature,
     parse_cosigned_size, read_unverified_root,
 };
 use reqwest::{Client, StatusCode, Url};
@@ -169,7 +169,7 @@ impl Witness {
         let proof = prove_consistency(objects, tree, older_size).await?;
         let request = http
             .post(self.url.clone())
-            .body(add_checkpoint_request_body(older_size, &proof, signed));
+            .body(build_add_checkpoint_body(older_size, &proof, signed));
         let broken = |error: reqwest::Error| cosigning_error(error.without_url());
         let mut response = request.send().await.map_err(broken)?;
         let mut body = Vec::new();

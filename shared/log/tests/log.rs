@@ -129,7 +129,7 @@ impl Stating for Signer {
         })
     }
 
-    fn report_quarantined(&self, key: &str, reason: &str) {
+    fn report_quarantined_change(&self, key: &str, reason: &str) {
         panic!("{key}: {reason}");
     }
 }
@@ -725,7 +725,7 @@ async fn archive_lines_have_the_columns_of_their_schema() {
             None
         }
 
-        fn report_quarantined(&self, key: &str, reason: &str) {
+        fn report_quarantined_change(&self, key: &str, reason: &str) {
             panic!("{key}: {reason}");
         }
     }
@@ -817,7 +817,7 @@ async fn a_missing_statement_is_reported_with_a_reason() {
     let objects = pending(&folder.0).await;
     let reader = LogReader::new(objects.clone());
     let later = at(2 * 86_400);
-    let reason = async |decided, now| reader.find_missing_statement_reason(decided, now).await.unwrap();
+    let reason = async |decided, now| reader.find_reason_for_missing_statement(decided, now).await.unwrap();
     assert_eq!(reason(at(1), at(100)).await, MissingReason::Pending);
     assert_eq!(reason(at(1), later).await, MissingReason::BeforeLog);
     log(objects)
@@ -875,7 +875,7 @@ impl Stating for Picky {
         None
     }
 
-    fn report_quarantined(&self, key: &str, reason: &str) {
+    fn report_quarantined_change(&self, key: &str, reason: &str) {
         self.aside.lock().unwrap().push(format!("{key}: {reason}"));
     }
 }
@@ -1160,7 +1160,7 @@ impl Stating for Accepting {
         Some(SignedStatement { kind, id, statement })
     }
 
-    fn report_quarantined(&self, key: &str, reason: &str) {
+    fn report_quarantined_change(&self, key: &str, reason: &str) {
         panic!("{key}: {reason}");
     }
 }
@@ -1205,8 +1205,8 @@ async fn a_run_of_the_log_waits_for_few_consecutive_requests() {
     const LATENCY: Duration = Duration::from_millis(30);
     let [folder, archive] = [Folder::new(), Folder::new()];
     let objects = ObjectStore::open_folder(&folder.0);
-    let delayed = ObjectStore::with_latency(&folder.0, LATENCY);
-    let log = log(delayed.clone()).with_anchor(Some(ObjectStore::with_latency(&archive.0, LATENCY)));
+    let delayed = ObjectStore::open_folder_with_latency(&folder.0, LATENCY);
+    let log = log(delayed.clone()).with_anchor(Some(ObjectStore::open_folder_with_latency(&archive.0, LATENCY)));
     let requests = |began: Instant| u32::try_from(began.elapsed().as_millis() / LATENCY.as_millis()).unwrap();
     busy_minute(&objects, 1, 20).await;
     log.append_pending_statements(at(60), &Accepting).await.unwrap();
@@ -1222,7 +1222,7 @@ async fn a_run_of_the_log_waits_for_few_consecutive_requests() {
 
     // A batch remains after the first range, so other runs help for ten minutes.
     let reader = LogReader::new(delayed);
-    assert!(!reader.is_check_busy(at(90_000)).await.unwrap());
+    assert!(!reader.has_check_backlog(at(90_000)).await.unwrap());
     let began = Instant::now();
     let claimed = reader.claim_entries(at(90_000)).await.unwrap().unwrap();
     let read = reader.read_claimed_entries(&claimed).await.unwrap();
@@ -1233,6 +1233,6 @@ async fn a_run_of_the_log_waits_for_few_consecutive_requests() {
     );
     assert_eq!(requests(began), REQUESTS_OF_A_CHECK);
     for (secs, is_busy) in [(90_000, true), (90_599, true), (90_600, false)] {
-        assert_eq!(reader.is_check_busy(at(secs)).await.unwrap(), is_busy);
+        assert_eq!(reader.has_check_backlog(at(secs)).await.unwrap(), is_busy);
     }
 }

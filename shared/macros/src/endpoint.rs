@@ -88,7 +88,11 @@ impl Arguments {
             .status
             .map_or_else(|| quote!(200), |status| status.to_token_stream());
         let missing = || Error::new_spanned(&handler.sig.output, "needs `body`, because no `Json<…>` is returned");
-        let body = self.body.as_ref().or_else(|| json_body(handler)).ok_or_else(missing)?;
+        let body = self
+            .body
+            .as_ref()
+            .or_else(|| json_response_type(handler))
+            .ok_or_else(missing)?;
         let parts = &self.response_parts;
         let version = self.etag.map(|noun| {
             let text = format!(
@@ -116,7 +120,7 @@ impl Arguments {
 }
 
 /// Returns `T` if the handler returns `Reply<Json<T>>`.
-fn json_body(handler: &ItemFn) -> Option<&Type> {
+fn json_response_type(handler: &ItemFn) -> Option<&Type> {
     let ReturnType::Type(_, output) = &handler.sig.output else {
         return None;
     };

@@ -77,7 +77,7 @@ pub fn settings(item: TokenStream) -> TokenStream {
 }
 
 fn describe_view(name: Option<Ident>, mut item: ItemStruct) -> Tokens {
-    let omits_none = take_attribute(&mut item.attrs, "omit_none");
+    let omits_none = remove_attribute(&mut item.attrs, "omit_none");
     item.fields
         .iter_mut()
         .for_each(|field| add_field_attributes(field, omits_none));
@@ -147,16 +147,16 @@ pub fn endpoint(arguments: TokenStream, handler: TokenStream) -> TokenStream {
     }
 }
 
-fn take_attribute(attributes: &mut Vec<Attribute>, name: &str) -> bool {
+fn remove_attribute(attributes: &mut Vec<Attribute>, name: &str) -> bool {
     let count = attributes.len();
     attributes.retain(|attribute| !attribute.path().is_ident(name));
     attributes.len() < count
 }
 
-fn add_field_attributes(field: &mut Field, omits_all: bool) {
+fn add_field_attributes(field: &mut Field, omits_none: bool) {
     let is_nullable =
         type_argument(&field.ty, "Option").is_some() && !has_argument(&field.attrs, "skip_serializing_if");
-    if take_attribute(&mut field.attrs, "omit_none") || omits_all && is_nullable {
+    if remove_attribute(&mut field.attrs, "omit_none") || omits_none && is_nullable {
         field
             .attrs
             .push(parse_quote!(#[serde(skip_serializing_if = "Option::is_none")]));

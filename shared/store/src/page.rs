@@ -51,22 +51,22 @@ pub const MAX_ROWS_PER_READ: u32 = 100;
 /// The maximum number of read calls for one page.
 pub const READS: u32 = 10;
 
-/// Reads a page in at most `reads` calls of `read`. `read` returns the newest rows before a position, up to a limit.
+/// Reads a page in at most `max_reads` calls of `read`. `read` returns the newest rows before a position, up to a limit.
 /// `filter` selects rows; `None` selects all.
 pub async fn read_page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     page_request: PageRequest<P>,
-    reads: u32,
+    max_reads: u32,
     filter: Option<impl Fn(&T) -> Filter>,
     cursor: impl Fn(&T) -> P,
     read: impl Fn(Option<P>, u32) -> R,
 ) -> Result<Page<T, P>> {
-    read_page_with_batch_size(page_request, (reads, MAX_ROWS_PER_READ), filter, cursor, read).await
+    read_page_with_batch_size(page_request, (max_reads, MAX_ROWS_PER_READ), filter, cursor, read).await
 }
 
-/// Reads a page like [`read_page`], but `rows` rows per call if the list is filtered.
+/// Reads a page like [`read_page`], but `rows_per_read` rows per call if the list is filtered.
 pub async fn read_page_with_batch_size<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     page_request: PageRequest<P>,
-    (reads, rows): (u32, u32),
+    (max_reads, rows_per_read): (u32, u32),
     filter: Option<impl Fn(&T) -> Filter>,
     cursor: impl Fn(&T) -> P,
     read: impl Fn(Option<P>, u32) -> R,
@@ -74,12 +74,12 @@ pub async fn read_page_with_batch_size<T, P: Copy, R: Future<Output = Result<Vec
     let limit = usize::try_from(page_request.limit).unwrap_or(usize::MAX);
     // One additional row shows whether another page follows.
     let at_once = match filter {
-        Some(_) => rows,
+        Some(_) => rows_per_read,
         None => page_request.limit.saturating_add(1).min(MAX_ROWS_PER_READ),
     };
     let mut items = Vec::new();
     let mut seen = page_request.before;
-    for _ in 0..reads {
+    for _ in 0..max_reads {
         let rows = read(seen, at_once).await?;
         let is_last = u32::try_from(rows.len()).is_ok_and(|count| count < at_once);
         for row in rows {

@@ -133,17 +133,17 @@ async fn escalate(place: &Place, function: &Function) -> Operation {
     let (recorded, _) = place.record(function, &event, 402).await;
     let recorded = recorded.without_node();
     let first = place.agents[0].id.to_string();
-    let (key, lineage, decision) = (
+    let (key, request_prefix, decision) = (
         recorded.sort_key("I#"),
         recorded.partition("AP#"),
         recorded.sort_key("A#"),
     );
     Operation::new("authorize: escalate", None, move |place, _| {
         let agent = &asking[asked.fetch_add(1, Ordering::Relaxed) % ASKING];
-        let fresh_lineage = fresh_hash()[..lineage.len()].to_owned();
+        let fresh_request_prefix = fresh_hash()[..request_prefix.len()].to_owned();
         let exchanged = [
             (key.as_str(), fresh_hash()),
-            (lineage.as_str(), fresh_lineage),
+            (request_prefix.as_str(), fresh_request_prefix),
             (decision.as_str(), fresh_key()),
         ];
         let exchanged = exchanged.each_ref().map(|(from, to)| (*from, to.as_str()));

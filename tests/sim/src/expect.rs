@@ -395,7 +395,7 @@ fn next_approval(
 ) -> ApprovalId {
     let agent = AgentId::parse(asked.agent).expect("an id");
     let of = |sequence| ApprovalId::derive(agent, &asked.fingerprint, sequence);
-    let partition = format!("AP#{}", of(0).lineage());
+    let partition = format!("AP#{}", of(0).request_prefix());
     let newest = stored.within(&partition, "").next_back();
     newest.map_or(of(0), |(sequence, row)| {
         let sequence: u32 = sequence.parse().expect("a number");

@@ -847,8 +847,8 @@ impl Change<'_> {
 
 /// Returns the id of an approval from its row's key.
 pub(crate) fn approval_id(key: &Key) -> String {
-    let (lineage, sequence) = (&key.0[3..], key.1.parse::<u32>().expect("a number"));
-    uuid::Uuid::try_parse(&format!("{lineage}{sequence:08x}"))
+    let (request_prefix, sequence) = (&key.0[3..], key.1.parse::<u32>().expect("a number"));
+    uuid::Uuid::try_parse(&format!("{request_prefix}{sequence:08x}"))
         .expect("an id")
         .to_string()
 }

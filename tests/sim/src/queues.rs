@@ -842,7 +842,7 @@ async fn invocation(environment: Environment, work: Work) -> Ended {
         match &work {
             Work::Batch(_, batch) => webhooks.process_batch(batch.clone(), TIME).await,
             Work::Sweep => {
-                webhooks.enqueue_ended_pauses(TIME).await;
+                webhooks.enqueue_due_paused_deliveries(TIME).await;
                 Ok(Value::Null)
             }
         }

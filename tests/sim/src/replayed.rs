@@ -16,7 +16,7 @@ impl Run {
                 _ => None,
             });
             let allowed: Vec<Settlement> = allowed.collect();
-            let calls = ledger.read_calls(&allowed).await.expect("their calls");
+            let calls = ledger.read_call_descriptions(&allowed).await.expect("their calls");
             let mut known = HashMap::new();
             for decision in decisions {
                 let recorded = match &decision {

@@ -287,8 +287,8 @@ fn terms(agent: &Agent, grant: &Grant<'_>, request: &Request, key: Fingerprint) 
             offer_index: intent.offer.index(),
             policy_version: grant.policy_version(),
             inputs: grant.input_versions(),
-            budgets: grant.counting_rules(WindowMeasure::Amounts).collect(),
-            counts: grant.counting_rules(WindowMeasure::Payments).collect(),
+            budgets: grant.counting_window_ids(WindowMeasure::Amounts).collect(),
+            counts: grant.counting_window_ids(WindowMeasure::Payments).collect(),
             approval: request.approval,
             checks: Vec::new(),
         }),
@@ -381,7 +381,7 @@ async fn refused(
     }
     for window in windows(service_state) {
         if !ledger
-            .is_unchanged_since(window, &Fingerprint::for_text(&request.key))
+            .is_window_unchanged_and_key_unused(window, &Fingerprint::for_text(&request.key))
             .await?
         {
             return Ok(None);

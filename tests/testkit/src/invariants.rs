@@ -124,9 +124,12 @@ impl<'a> Parsed<'a> {
             }
         }
         let of = |item: &Item| {
-            let lineage = text(item, "pk").trim_start_matches("AP#").to_owned();
+            let request_prefix = text(item, "pk").trim_start_matches("AP#").to_owned();
             let sequence: u32 = text(item, "sk").parse().unwrap();
-            (text(item, "agent").to_owned(), format!("{lineage}{sequence:08x}"))
+            (
+                text(item, "agent").to_owned(),
+                format!("{request_prefix}{sequence:08x}"),
+            )
         };
         let known: BTreeSet<(String, String)> = self.approvals.iter().map(|item| of(item)).collect();
         found.extend(sets.difference(&known).map(|set| format!("I15 {set:?} is no approval")));

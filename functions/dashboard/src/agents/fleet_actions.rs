@@ -35,7 +35,7 @@ pub(crate) async fn redirect_to_fleet() -> Response {
     see_other(PATH)
 }
 
-/// Returns whether a form for [`submit_bulk_act`] freezes or archives agents.
+/// Returns whether a form for [`submit_bulk_operation`] freezes or archives agents.
 pub(crate) fn is_freeze_or_archive_form(body: &[u8]) -> bool {
     url::form_urlencoded::parse(body).any(|(name, value)| match &*name {
         "freeze" => !value.is_empty(),
@@ -46,7 +46,7 @@ pub(crate) fn is_freeze_or_archive_form(body: &[u8]) -> bool {
 
 /// Performs the operation of the button that the user clicked. A button in a table row has the operation as the name
 /// and the agent's id as the value.
-pub(crate) async fn submit_bulk_act(people: PeopleState, uri: Uri, verified_form: VerifiedForm) -> Reply {
+pub(crate) async fn submit_bulk_operation(people: PeopleState, uri: Uri, verified_form: VerifiedForm) -> Reply {
     let view = FleetView::from_query(&mut Query::without_blanks(&uri));
     let mut form = verified_form.parse_posted_form(FormName::BulkLabel);
     let row = ["freeze", "unfreeze", "restore"].into_iter();

@@ -33,7 +33,7 @@ impl AgentFilter {
         Self {
             text: text.unwrap_or_default(),
             label: query.parse_with("label", LabelFilter::parse, LabelFilter::FORM),
-            status: query.parse_with("status", AgentStatus::from_name, AgentStatus::choices_message()),
+            status: query.parse_with("status", AgentStatus::from_name, AgentStatus::allowed_names_message()),
             template: query.parse_with("template", TemplateName::parse, TemplateName::FORM),
             archived: query
                 .parse_with("archived", archived, "must be true or false")
@@ -98,7 +98,7 @@ impl People {
         let more = MAX_READ.saturating_add(1);
         let mut places = self
             .ledger
-            .read_agent_positions(user.id.as_str(), order, from, more)
+            .read_agent_cursors(user.id.as_str(), order, from, more)
             .await?;
         let is_more = u32::try_from(places.len()).is_ok_and(|count| count > MAX_READ);
         let rest = if is_more { places.pop() } else { None };

@@ -144,7 +144,7 @@ async fn overview_response(people: &Arc<People>, session: &PageSession, layout: 
     let (refused, freezes, complete_until) = tokio::join!(
         people.read_history_page(user, HistoryList::Decisions, &blocked, newest),
         people.read_freezes_by_agent(agents.iter().map(OwnedAgent::agent)),
-        people.read_history_complete_until(),
+        people.read_history_completeness_time(),
     );
     if let Err(error) = &refused {
         tracing::warn!(cause = %error, "journal.not_read");
@@ -207,7 +207,7 @@ pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup 
                 (usage::section::spending_section(overview.spending.as_ref(), &overview.agents, overview.catalog))
                 section aria-labelledby="waiting-title" {
                     h2 id="waiting-title" { "Waiting for you" }
-                    (approvals::page::live_approval_list(layout, &overview.waiting, PENDING, overview.catalog))
+                    (approvals::page::self_updating_approval_list(layout, &overview.waiting, PENDING, overview.catalog))
                 }
                 section aria-labelledby="spend-title" {
                     div.section-head {

@@ -60,7 +60,7 @@ impl People {
         if let Err(cause) = self.ledger.add_spare_key(spare_key).await {
             warn!(agent.id = %spare_key.agent, cause = %Causes(&cause), "wallet_key.not_kept");
         }
-        error.retry_after(NEW_KEY_SECONDS)
+        error.with_retry_after(NEW_KEY_SECONDS)
     }
 
     async fn attest_wallet(&self, agent: AgentId, arguments: RequestedWallet, caller: CallerIds) -> Result<Wallet> {
@@ -70,7 +70,7 @@ impl People {
         };
         let attested = self.payments.attest_wallet(caller, request).await?;
         attested
-            .requested_wallet(&arguments)
+            .wallet_for_request(&arguments)
             .filter(|wallet| is_attested(&wallet.attestation, agent, wallet.address))
             .ok_or_else(|| Error::internal(OPERATION, "the wallet is not attested"))
     }

@@ -99,7 +99,7 @@ async fn render_bulk_approval_summary(
     let caps = caps.await?;
     let sum = people.sum_pending_amounts(&selected);
     let is_large = selection.decision == ApprovalDecision::Approve && people.is_large_amount(sum);
-    let limit = is_large.then_some(people.limits.recent_above);
+    let limit = is_large.then_some(people.limits.recent_sign_in_above);
     Ok(bulk_summary_page(
         layout,
         selection.decision,
@@ -152,7 +152,7 @@ fn bulk_summary_page(
     selected: &[(ApprovalId, Option<OwnApproval>)],
     caps: &BTreeMap<(AgentId, ServiceId), Caps>,
     sum: Amount,
-    recent_above: Option<Amount>,
+    recent_sign_in_above: Option<Amount>,
     catalog: &Catalog,
 ) -> Markup {
     let is_pending = |own: &&OwnApproval| own.approval().status(layout.now) == ApprovalStatus::Pending;
@@ -186,12 +186,12 @@ fn bulk_summary_page(
                     div { dt { "Payments" } dd { (pending.len()) } }
                     div { dt { "Sum" } dd { (amount_text(sum)) } }
                 }
-                (sums_by_agent_and_service(&pending, catalog))
+                (sums_table_by_agent_and_service(&pending, catalog))
                 (pending_approval_table(layout, &pending, catalog))
                 @if is_any_frozen && decision == ApprovalDecision::Approve {
                     p.warning { "An agent among these is frozen. Its payments are not made until the freeze ends." }
                 }
-                @if let Some(limit) = recent_above {
+                @if let Some(limit) = recent_sign_in_above {
                     p.hint { "The sum is above " (amount_text(limit)) ", so approving requires a recent sign-in." }
                 }
             }
@@ -254,7 +254,7 @@ fn limit_increase_row(
 }
 
 /// Renders the number and the sum of the payments per agent and service.
-fn sums_by_agent_and_service(pending: &[&OwnApproval], catalog: &Catalog) -> Markup {
+fn sums_table_by_agent_and_service(pending: &[&OwnApproval], catalog: &Catalog) -> Markup {
     let mut groups: BTreeMap<(&str, AgentId, ServiceId), (usize, Amount)> = BTreeMap::new();
     for own in pending {
         let (agent, approval) = (own.agent(), own.approval());

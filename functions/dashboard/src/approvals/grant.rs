@@ -142,7 +142,8 @@ impl People {
         };
         let owned = self.audit_rejection(owned.acting(), &action, stored).await?;
         let approval = self.ledger.read_approval_by_id(approval.id).await?;
-        self.load_context(owned, approval.ok_or(ErrorKind::NotFound)?).await
+        self.load_approval_context(owned, approval.ok_or(ErrorKind::NotFound)?)
+            .await
     }
 
     pub(crate) async fn end_limit_increase(&self, owned: &OwnedAgent, approval: &Approval) -> Result<()> {

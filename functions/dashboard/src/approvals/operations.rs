@@ -211,7 +211,7 @@ impl People {
         let page =
             read_page_with_batch_size(page_request, reads, filtered.then_some(keep), ApprovalCursor::new, read).await?;
         Ok(Page {
-            items: self.load_contexts(user, page.items).await?,
+            items: self.load_approval_contexts(user, page.items).await?,
             next: page.next,
         })
     }
@@ -353,7 +353,8 @@ impl People {
     }
 
     pub(crate) async fn read_approval_context(&self, owned_approval: OwnApproval) -> Result<ApprovalContext> {
-        self.load_context(owned_approval.owned, owned_approval.approval).await
+        self.load_approval_context(owned_approval.owned, owned_approval.approval)
+            .await
     }
 
     /// Returns the approvals in the order of the ids, with `None` for each approval of another user's agent.
@@ -424,7 +425,7 @@ impl People {
     }
 
     pub(crate) fn is_large_amount(&self, amount: Amount) -> bool {
-        amount > self.limits.recent_above
+        amount > self.limits.recent_sign_in_above
     }
 
     async fn decide_selected_approval(
@@ -487,7 +488,7 @@ impl People {
             require_resolved(resolved, resolution.at)
         };
         let withdrawn = self.audit_rejection(owned.acting(), &action, withdrawn).await?;
-        self.load_context(owned, withdrawn).await
+        self.load_approval_context(owned, withdrawn).await
     }
 
     /// Stores the owner's decision on a pending approval. Only a temporary limit increase may have a `restriction`.
@@ -501,7 +502,7 @@ impl People {
         let decided = self
             .record_decision(&owned_approval, decision, restriction, note)
             .await?;
-        self.load_context(owned_approval.owned, decided).await
+        self.load_approval_context(owned_approval.owned, decided).await
     }
 
     async fn record_decision(
@@ -561,7 +562,7 @@ impl People {
         }
     }
 
-    pub(crate) async fn load_context(&self, owned: OwnedAgent, approval: Approval) -> Result<ApprovalContext> {
+    pub(crate) async fn load_approval_context(&self, owned: OwnedAgent, approval: Approval) -> Result<ApprovalContext> {
         let place = (approval.agent, approval.service);
         let open = approval.status(self.now()).is_open();
         let days = self
@@ -574,7 +575,7 @@ impl People {
         })
     }
 
-    async fn load_contexts(&self, user: &Caller, approvals: Vec<Approval>) -> Result<Vec<ApprovalContext>> {
+    async fn load_approval_contexts(&self, user: &Caller, approvals: Vec<Approval>) -> Result<Vec<ApprovalContext>> {
         let now = self.now();
         let asking_limits: BTreeSet<AgentId> = approvals.iter().map(|approval| approval.agent).collect();
         let open = approvals.iter().filter(|approval| approval.status(now).is_open());

@@ -68,7 +68,7 @@ pub(crate) async fn poll_pending_approvals(
     let waiting = people.read_waiting_approvals(&session.person, view.agent, view.older, view.max_approvals());
     let (waiting, edition) = tokio::try_join!(waiting, people.current_catalog())?;
     let layout = Layout::new(&session, people.now());
-    let tag = list_entity_tag(&layout, &waiting, view, &edition.catalog);
+    let tag = entity_tag_for_pending_approvals(&layout, &waiting, view, &edition.catalog);
     let list = pending_approval_list(&layout, &waiting, view, &edition.catalog);
     Ok(response_or_not_modified(&headers, &tag, list))
 }
@@ -204,7 +204,7 @@ pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Mark
             (agent_filter_form(view, &queue.choice))
             section aria-labelledby="waiting-title" {
                 h2 id="waiting-title" { "Waiting for you" }
-                (live_approval_list(layout, &queue.waiting, view, queue.catalog))
+                (self_updating_approval_list(layout, &queue.waiting, view, queue.catalog))
             }
             section aria-labelledby="decided-title" {
                 h2 id="decided-title" { "Decided" }
@@ -214,7 +214,7 @@ pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Mark
                         @else { "Approvals that you decide are listed here." }
                     }
                 } @else {
-                    ul.rows { @for decided in &decided.items { (row::decided_row(layout, decided, queue.catalog)) } }
+                    ul.rows { @for decided in &decided.items { (row::decided_approval_row(layout, decided, queue.catalog)) } }
                 }
                 (first_and_next_links(
                     "Pages of decided approvals",
@@ -238,9 +238,9 @@ fn agent_filter_form(view: View, choice: &AgentChoice) -> Markup {
 }
 
 /// Renders the list that the script keeps up to date, and the buttons for the selected approvals.
-pub(crate) fn live_approval_list(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
+pub(crate) fn self_updating_approval_list(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
     let address = View { before: None, ..view }.url("/dashboard/approvals/waiting");
-    let tag = list_entity_tag(layout, waiting, view, catalog);
+    let tag = entity_tag_for_pending_approvals(layout, waiting, view, catalog);
     html! {
         div.live data-live=(address) data-tag=(tag) {
             (pending_approval_list(layout, waiting, view, catalog))
@@ -255,8 +255,8 @@ pub(crate) fn live_approval_list(layout: &Layout, waiting: &Waiting, view: View,
 }
 
 /// The tag ignores relative times and the masked form token, which differ in each response.
-fn list_entity_tag(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> String {
-    let list = pending_approval_list(&layout.for_entity_tag(), waiting, view, catalog);
+fn entity_tag_for_pending_approvals(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> String {
+    let list = pending_approval_list(&layout.layout_for_entity_tag(), waiting, view, catalog);
     entity_tag(&short_body_digest(&list.into_string()))
 }
 

@@ -41,9 +41,9 @@ pub(crate) async fn poll_approval(
     let wait = query.parse_integer("wait_seconds", 0, MAX_WAIT_SECS);
     let is_user = session.has_jwt_form();
     let approval = if is_user {
-        find_users_approval(&people, session, id).await?
+        find_approval_for_user(&people, session, id).await?
     } else {
-        find_agents_approval(&people, caller, id).await?
+        find_approval_for_agent(&people, caller, id).await?
     };
     query.finish()?;
     let approval = match wait {
@@ -83,7 +83,11 @@ async fn await_decision(
     Ok(approval)
 }
 
-async fn find_agents_approval(people: &People, caller: AgentCredentials, id: Option<ApprovalId>) -> Result<Approval> {
+async fn find_approval_for_agent(
+    people: &People,
+    caller: AgentCredentials,
+    id: Option<ApprovalId>,
+) -> Result<Approval> {
     let ask = DecisionKeys {
         approval: id,
         ..DecisionKeys::default()
@@ -96,7 +100,7 @@ async fn find_agents_approval(people: &People, caller: AgentCredentials, id: Opt
     Ok(approval.clone())
 }
 
-async fn find_users_approval(people: &People, session: SessionToken, id: Option<ApprovalId>) -> Result<Approval> {
+async fn find_approval_for_user(people: &People, session: SessionToken, id: Option<ApprovalId>) -> Result<Approval> {
     let read = async |user: &Caller| {
         let approval = match id {
             Some(id) => people.ledger.read_approval_by_id(id).await?,

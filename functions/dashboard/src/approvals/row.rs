@@ -212,7 +212,7 @@ pub(crate) fn remaining_daily_cap(amount: Amount, daily_usage: Option<DailyUsage
     }
 }
 
-pub(crate) fn decided_row(layout: &Layout, context: &ApprovalContext, catalog: &Catalog) -> Markup {
+pub(crate) fn decided_approval_row(layout: &Layout, context: &ApprovalContext, catalog: &Catalog) -> Markup {
     let approval = &context.approval;
     let status = approval.status(layout.now);
     let agent = context.agent.agent();

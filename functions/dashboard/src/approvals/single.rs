@@ -48,15 +48,15 @@ pub(crate) async fn show_approval_page(
 }
 
 pub(crate) async fn submit_approval_with_raised_limit(request: AgentForm) -> Reply {
-    approve_with_limits(request, false).await
+    approve_and_change_limits(request, false).await
 }
 
 pub(crate) async fn submit_approval_with_exception(request: AgentForm) -> Reply {
-    approve_with_limits(request, true).await
+    approve_and_change_limits(request, true).await
 }
 
 /// Approves the payment, and adds an exception (`is_always`) or raises the limit.
-async fn approve_with_limits(request: AgentForm, is_always: bool) -> Reply {
+async fn approve_and_change_limits(request: AgentForm, is_always: bool) -> Reply {
     let id = request.parse_path_parameter("approval", ApprovalId::parse)?;
     let (mut form, mut layout) = (
         request.parse_posted_form(FormName::ApprovalDecision(id)),
@@ -187,7 +187,7 @@ fn approval_page(
                     (latest_decisions(layout, &background.latest, catalog))
                 }
                 None => {
-                    ul.rows { (row::decided_row(layout, context, catalog)) }
+                    ul.rows { (row::decided_approval_row(layout, context, catalog)) }
                     @if approval.status(layout.now) == ApprovalStatus::Approved { (approval_withdrawal_form(layout, context)) }
                 }
             }
@@ -348,7 +348,7 @@ fn latest_decision_row(layout: &Layout, decision: &LoggedDecision, catalog: &Cat
         }
         LoggedDecision::Refused(denial) => {
             let entry = HistoryEntry::new(decision, "", &Labels::default());
-            (denial.amount, denial.at, None, phrases::limit_link(&entry))
+            (denial.amount, denial.at, None, phrases::denying_limit_url(&entry))
         }
         LoggedDecision::ConfirmationReverted(reverted) => {
             let receipt = paths::receipt_path(reverted.agent, reverted.settlement);

@@ -64,7 +64,7 @@ pub(crate) async fn show_audit_log_page(people: PeopleState, session: PageSessio
         older: page.next,
         catalog: &edition.catalog,
     };
-    Ok((status, log_page(&layout, &log)).into_response())
+    Ok((status, audit_log_page(&layout, &log)).into_response())
 }
 
 /// Downloads the rows that match the filters. If the file is full, the last line is a link to the remaining rows.
@@ -145,7 +145,7 @@ struct Log<'a> {
     catalog: &'a Catalog,
 }
 
-fn log_page(layout: &Layout, log: &Log<'_>) -> Markup {
+fn audit_log_page(layout: &Layout, log: &Log<'_>) -> Markup {
     let filter = log.filter;
     layout.html_page(
         "Audit log",
@@ -156,7 +156,7 @@ fn log_page(layout: &Layout, log: &Log<'_>) -> Markup {
                 a.button href=(audit_log_url(CSV, filter, log.before)) { "Download as CSV" }
             }
             p { "Your actions, including refused ones, with their origin, and actions of others on your agents. Log entries cannot be changed." }
-            (log_filters(log, layout.problem.is_some()))
+            (audit_log_filters(log, layout.problem.is_some()))
             @if layout.problem.is_some() {
                 (invalid_filter_text())
             } @else if log.choice.is_ambiguous() {
@@ -164,7 +164,7 @@ fn log_page(layout: &Layout, log: &Log<'_>) -> Markup {
             } @else if log.rows.is_empty() {
                 p.empty { @if filter == AuditFilter::default() { "There are no entries yet." } @else { "No entry matches these filters." } }
             } @else {
-                ul.rows.log { @for row in log.rows { (log_row(layout, row, log)) } }
+                ul.rows.log { @for row in log.rows { (audit_log_row(layout, row, log)) } }
             }
             (first_and_next_links(
                 "Pages",
@@ -175,7 +175,7 @@ fn log_page(layout: &Layout, log: &Log<'_>) -> Markup {
     )
 }
 
-fn log_filters(log: &Log<'_>, is_open: bool) -> Markup {
+fn audit_log_filters(log: &Log<'_>, is_open: bool) -> Markup {
     let filter = log.filter;
     let is_filtered = filter != AuditFilter::default() || log.choice.is_ambiguous();
     let fields = html! {
@@ -189,7 +189,7 @@ fn log_filters(log: &Log<'_>, is_open: bool) -> Markup {
     filter_form(PAGE, is_open, is_filtered.then_some(PAGE), &fields)
 }
 
-fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
+fn audit_log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
     let AuditRecord {
         id,
         at,

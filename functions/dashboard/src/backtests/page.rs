@@ -90,7 +90,7 @@ fn backtest_content(run: &BacktestRun, catalog: &Catalog) -> Markup {
         }
         section aria-labelledby="tested-title" {
             h2 id="tested-title" { "What it tests" }
-            (tested_limits(&run.terms, catalog))
+            (tested_limits_list(&run.terms, catalog))
             dl.facts-list {
                 div { dt { "Agents" } dd { (run.agents.len()) } }
                 div { dt { "From" } dd { (exact_time(run.from)) } }
@@ -106,7 +106,7 @@ fn backtest_content(run: &BacktestRun, catalog: &Catalog) -> Markup {
     }
 }
 
-fn tested_limits(tested_limits: &TestedLimits, catalog: &Catalog) -> Markup {
+fn tested_limits_list(tested_limits: &TestedLimits, catalog: &Catalog) -> Markup {
     let TestedLimits {
         rules,
         status,

@@ -71,7 +71,7 @@ pub(crate) fn parse_consent(
 }
 
 /// Renders the consent page. The form is posted to `action`.
-pub(crate) async fn consent_page(
+pub(crate) async fn load_consent_page(
     people: &People,
     user: &Caller,
     layout: &Layout,
@@ -117,14 +117,14 @@ fn target_text(target: &ConsentTarget<'_>) -> Markup {
             ConsentTarget::Redirect(uri) => {
                 p { "The access goes to:" }
                 p.total { code { (uri.origin()) } }
-                @if is_local(uri.origin().as_str()) { p { "This is a program on the computer on which you see this page." } }
+                @if is_local_program_origin(uri.origin().as_str()) { p { "This is a program on the computer on which you see this page." } }
             }
         }
     }
 }
 
 /// Returns whether the origin is a loopback address or a private-use scheme.
-fn is_local(origin: &str) -> bool {
+fn is_local_program_origin(origin: &str) -> bool {
     matches!(origin, "127.0.0.1" | "[::1]" | "localhost") || origin.ends_with(':')
 }
 

@@ -1,7 +1,7 @@
 //! The authorization endpoint `/dashboard/connect`, and the page for device codes.
 
 use crate::caller::Caller;
-use crate::connect::consent::{AskingClient, ConsentTarget, consent_page, parse_consent};
+use crate::connect::consent::{AskingClient, ConsentTarget, load_consent_page, parse_consent};
 use crate::connect::request::{AuthorizationRequest, CONNECT, RequestRejection, device_path};
 use crate::pages::page_security_policy;
 use crate::sessions::destination::Destination;
@@ -61,13 +61,13 @@ async fn submit_consent(
     if form.field_text("decision") != ALLOW {
         return Ok(request
             .redirect
-            .with_error("access_denied", "the user denied the request"));
+            .redirect_with_error("access_denied", "the user denied the request"));
     }
     let edition = people.current_catalog().await?;
     let consent = parse_consent(&mut form, &request.permissions, &edition.catalog, people.now());
     if let Some(consent) = consent {
         match Box::pin(people.allow_request(user, &request, &consent, caller)).await {
-            Ok(code) => return Ok(request.redirect.with_code(&code)),
+            Ok(code) => return Ok(request.redirect.redirect_with_code(&code)),
             Err(error) => add_consent_error(&mut form, error)?,
         }
     }
@@ -151,7 +151,7 @@ async fn device_consent_page(
         target: ConsentTarget::Device(&request.user_code),
     };
     let action = device_path(Some(request.user_code.as_str()));
-    consent_page(people, user, layout, &client, &action).await
+    load_consent_page(people, user, layout, &client, &action).await
 }
 
 fn device_code_page(layout: &Layout) -> Markup {
@@ -182,7 +182,7 @@ async fn parse_authorization_request(people: &People, parts: &Parts) -> Result<R
         Err(rejection) => rejection,
     };
     Ok(Err(match rejection {
-        RequestRejection::Redirect(redirect, error, description) => redirect.with_error(error, description),
+        RequestRejection::Redirect(redirect, error, description) => redirect.redirect_with_error(error, description),
         RequestRejection::Page(message) => {
             let content = html! {
                 h1 { "No access was given" }
@@ -210,10 +210,10 @@ async fn consent_page_response(
         target: ConsentTarget::Redirect(uri),
     };
     let action = parts.uri.path_and_query().map_or("", |address| address.as_str());
-    let mut response = consent_page(people, user, layout, &client, action)
+    let mut response = load_consent_page(people, user, layout, &client, action)
         .await?
         .into_response();
-    let policy = page_security_policy(&form_action_source(uri));
+    let policy = page_security_policy(&csp_form_action_source(uri));
     let policy = HeaderValue::from_str(&policy)
         .map_err(|error| Error::internal("writing the header `Content-Security-Policy`", error))?;
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
@@ -221,7 +221,7 @@ async fn consent_page_response(
 }
 
 /// Returns the `form-action` source (CSP level 3 §2.3.1). For IPv6 hosts, the source is only the scheme.
-fn form_action_source(uri: &RedirectUri) -> String {
+fn csp_form_action_source(uri: &RedirectUri) -> String {
     let Ok(url) = Url::parse(uri.as_str()) else {
         return String::new();
     };
@@ -274,7 +274,7 @@ mod tests {
             ("cursor://anysphere.cursor-retrieval/oauth", "cursor:"),
         ] {
             let uri = RedirectUri::parse(uri).unwrap();
-            assert_eq!(form_action_source(&uri), source, "{uri}");
+            assert_eq!(csp_form_action_source(&uri), source, "{uri}");
         }
     }
 }

@@ -11,7 +11,7 @@ use axum::http::Uri;
 use axum::response::Response;
 use purser_api::Query;
 use purser_domain::{
-    ClientId, ClientMetadata, ClientReference, Permission, PkceChallenge, RedirectUri, are_own_resources,
+    ClientId, ClientMetadata, ClientReference, Permission, PkceChallenge, RedirectUri, are_resources_of_issuer,
 };
 
 /// The authorization endpoint.
@@ -47,12 +47,12 @@ pub(crate) enum RequestRejection {
 }
 
 impl ClientRedirect {
-    pub(crate) fn with_code(&self, code: &str) -> Response {
+    pub(crate) fn redirect_with_code(&self, code: &str) -> Response {
         self.respond(&[("code", code)])
     }
 
     /// Redirects to the client with an error (RFC 6749 §4.1.2.1).
-    pub(crate) fn with_error(&self, error: &str, description: &str) -> Response {
+    pub(crate) fn redirect_with_error(&self, error: &str, description: &str) -> Response {
         self.respond(&[("error", error), ("error_description", description)])
     }
 
@@ -105,7 +105,7 @@ impl People {
         if Destination::parse(address).as_str() != address {
             return reject("invalid_request", "the request is too long");
         }
-        let is_own = are_own_resources(issuer.as_str(), query.texts("resource"));
+        let is_own = are_resources_of_issuer(issuer.as_str(), query.texts("resource"));
         let mut parameter = |name| query.parse_text(name);
         let [response_type, method, challenge] =
             ["response_type", "code_challenge_method", "code_challenge"].map(&mut parameter);

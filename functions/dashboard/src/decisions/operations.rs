@@ -52,7 +52,10 @@ impl People {
     }
 
     pub(crate) async fn read_settlement_call(&self, settlement: &Settlement) -> Result<Option<CallDescription>> {
-        let mut calls = self.ledger.read_calls(std::slice::from_ref(settlement)).await?;
+        let mut calls = self
+            .ledger
+            .read_call_descriptions(std::slice::from_ref(settlement))
+            .await?;
         Ok(calls.remove(&settlement.id()))
     }
 
@@ -166,7 +169,7 @@ impl People {
         let missing_reason = match &statement {
             Some(_) => None,
             None => Some(
-                log.find_missing_statement_reason(decision.decided_at(), self.now())
+                log.find_reason_for_missing_statement(decision.decided_at(), self.now())
                     .await?,
             ),
         };

@@ -3,7 +3,7 @@
 use crate::agents::owned::OwnedAgent;
 use crate::cursor;
 use crate::history::operations::{ChangedVersion, RuleReport, audited_rules};
-use crate::preview::api::{AskedReason, ExampleView, parse_days};
+use crate::preview::api::{AskedReason, ExampleView, parse_preview_days};
 use crate::request::ServiceReference;
 use crate::request::Version;
 use crate::request::{combine_body_and_if_match, parse_page_request};
@@ -241,7 +241,7 @@ pub(crate) async fn list_agent_versions(
     let mut query = Query::from_uri(&uri);
     let page_request = parse_page_request(&mut query, cursor::parse_version_cursor);
     let other = query.parse_with("compared_with", cursor::parse_version_cursor, "must be a version");
-    let days = parse_days(&mut query);
+    let days = parse_preview_days(&mut query);
     query.finish()?;
     let history = people.read_rules_history(&owned, page_request, other).await?;
     let report = match days {

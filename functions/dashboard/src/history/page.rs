@@ -92,7 +92,7 @@ pub(crate) async fn show_history_page(
         };
         let version_numbers = history.items.iter().map(|item| item.version.version).collect();
         let versions = html! {
-            (comparison_form(agent, Some(service), version_numbers, compared.as_ref()))
+            (version_comparison_form(agent, Some(service), version_numbers, compared.as_ref()))
             (policy_versions_section(&layout, &owned, &record, &history))
         };
         (of, versions, history.next)
@@ -119,7 +119,7 @@ pub(crate) async fn show_history_page(
             Some(days) => Some(people.report_rules(&owned, &history, days).await?),
         };
         let versions = html! {
-            (comparison_form(agent, None, version_numbers, compared.as_ref()))
+            (version_comparison_form(agent, None, version_numbers, compared.as_ref()))
             p {
                 "How often each rule decided in the last "
                 @for days in ["7", "30"] { a href=(rule_report_path(agent, before, days)) { (days) " days" } " " }
@@ -155,17 +155,17 @@ fn single_version_request(version: u64) -> PageRequest<u64> {
     }
 }
 
-/// Returns the changes of version `to`, or `not_found` if the history does not contain this version.
-fn find_version_changes<T>(to: u64, history: History<T>) -> Result<(AuditChanges, Direction)> {
+/// Returns the changes of a version, or `not_found` if the history does not contain this version.
+fn find_version_changes<T>(version_number: u64, history: History<T>) -> Result<(AuditChanges, Direction)> {
     let mut items = history.items.into_iter();
     require_id(
         items
-            .find(|item| item.version.version == to)
+            .find(|item| item.version.version == version_number)
             .map(|item| (item.changes, item.direction)),
     )
 }
 
-fn comparison_form(
+fn version_comparison_form(
     agent: AgentId,
     service: Option<ServiceId>,
     mut version_numbers: Vec<u64>,
@@ -253,7 +253,7 @@ fn rule_versions_section(
         ol.rows {
             // Versions of the agent that did not change the rules are not shown.
             @for ChangedVersion { version, changes, direction } in history.items.iter().filter(shown) {
-                @let others: Vec<&Rule> = version.record.rules.iter().filter(|rule| !is_active_rule(current, rule)).collect();
+                @let others: Vec<&Rule> = version.record.rules.iter().filter(|rule| !has_same_rule(current, rule)).collect();
                 li.row {
                     (version_headline(layout, owned, version, *direction, version.version == current.version))
                     (change_list(changes))
@@ -298,7 +298,7 @@ fn rule_report(agent: AgentId, version: &RecordVersion<Agent>, report: &RuleRepo
     }
 }
 
-fn is_active_rule(current: &Agent, rule: &Rule) -> bool {
+fn has_same_rule(current: &Agent, rule: &Rule) -> bool {
     current
         .rules
         .iter()

@@ -140,7 +140,7 @@ async fn read_history_page(people: &People, user: &Caller, list: HistoryList, mu
         ..filter
     };
     let page = people.read_history_page(user, list, &filter, page_request);
-    let (page, complete_until) = tokio::join!(page, people.read_history_complete_until());
+    let (page, complete_until) = tokio::join!(page, people.read_history_completeness_time());
     Ok((page?, edition, complete_until))
 }
 

@@ -42,8 +42,16 @@ impl HistoryFilter {
             agent: query.parse_with("agent_id", AgentId::parse, "must be a UUID"),
             name: query.parse_text("agent"),
             label: query.parse_with("label", LabelFilter::parse, LabelFilter::FORM),
-            result: query.parse_with("result", DecisionResult::from_name, DecisionResult::choices_message()),
-            status: query.parse_with("status", ReceiptStatus::from_name, ReceiptStatus::choices_message()),
+            result: query.parse_with(
+                "result",
+                DecisionResult::from_name,
+                DecisionResult::allowed_names_message(),
+            ),
+            status: query.parse_with(
+                "status",
+                ReceiptStatus::from_name,
+                ReceiptStatus::allowed_names_message(),
+            ),
             service: service(query),
             reason: query.parse_text("reason"),
             pay_to: query.parse_with("pay_to", parse_payee, "must be an address"),

@@ -112,7 +112,7 @@ impl People {
 
     /// Returns the time up to which the decision history is complete. Returns `None` if the lists and sums of the
     /// decision history are up to date.
-    pub(crate) async fn read_history_complete_until(&self) -> Option<Timestamp> {
+    pub(crate) async fn read_history_completeness_time(&self) -> Option<Timestamp> {
         let until = self.usage.read_history_completeness_time(self.now()).await;
         until.unwrap_or_else(|error| {
             tracing::warn!(cause = %error, "journal.lag_not_read");

@@ -89,7 +89,7 @@ async fn show_history_page(people: &People, session: &PageSession, list: History
         }
     };
     let (page, edition, complete_until) =
-        tokio::join!(page, people.current_catalog(), people.read_history_complete_until());
+        tokio::join!(page, people.current_catalog(), people.read_history_completeness_time());
     let edition = edition?;
     let shown = DecisionListPage {
         list,
@@ -104,7 +104,7 @@ async fn show_history_page(people: &People, session: &PageSession, list: History
         None => StatusCode::OK,
     };
     let layout = Layout::new(session, people.now()).with_error_message(error);
-    Ok((status, list_page(&layout, &shown)).into_response())
+    Ok((status, decision_list_page(&layout, &shown)).into_response())
 }
 
 async fn download_history(people: &People, session: &PageSession, list: HistoryList, uri: &Uri) -> Reply {
@@ -169,7 +169,7 @@ fn history_url(path: &str, filter: &HistoryFilter, cursor: Option<Uuid>) -> Stri
     crate::address::path_with_query(path, parameters.chain(own))
 }
 
-fn list_page(layout: &Layout, shown_page: &DecisionListPage<'_>) -> Markup {
+fn decision_list_page(layout: &Layout, shown_page: &DecisionListPage<'_>) -> Markup {
     let (list, filter) = (shown_page.list, &shown_page.filter);
     let page = |cursor| history_url(list.page_path(), filter, cursor);
     layout.html_page(

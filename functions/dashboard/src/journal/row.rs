@@ -53,17 +53,17 @@ fn details_link(entry: &HistoryEntry) -> Markup {
 pub(crate) fn outcome_chip(entry: &HistoryEntry) -> Markup {
     match (entry.result, entry.settlement_state()) {
         (DecisionResult::Block | DecisionResult::Escalate, _) => {
-            html! { (labels::result_chip(entry.result)) " " (rejection_reason(entry)) }
+            html! { (labels::result_chip(entry.result)) " " (linked_denial_reason(entry)) }
         }
         (DecisionResult::RevertConfirmation, _) => {
             html! { (labels::result_chip(entry.result)) " its transaction left the chain" }
         }
-        (DecisionResult::Allow | DecisionResult::Payout, Some(state)) => state_chip(state),
+        (DecisionResult::Allow | DecisionResult::Payout, Some(state)) => settlement_state_chip(state),
         (DecisionResult::Allow | DecisionResult::Payout, None) => html! {},
     }
 }
 
-fn state_chip(state: &SettlementState) -> Markup {
+fn settlement_state_chip(state: &SettlementState) -> Markup {
     match state {
         SettlementState::Authorized => html! { span.chip { "Pending" } " not yet on chain" },
         SettlementState::Confirmed { .. } => html! { span.chip.good { "Confirmed" } },
@@ -71,14 +71,14 @@ fn state_chip(state: &SettlementState) -> Markup {
     }
 }
 
-fn rejection_reason(entry: &HistoryEntry) -> Markup {
-    let Some(rejection) = &entry.refusal else {
+fn linked_denial_reason(entry: &HistoryEntry) -> Markup {
+    let Some(denial) = &entry.refusal else {
         return html! {};
     };
     html! {
-        @match phrases::limit_link(entry) {
-            Some(limit) => a href=(limit) { (phrases::denial_reason(entry, rejection)) },
-            None => (phrases::denial_reason(entry, rejection)),
+        @match phrases::denying_limit_url(entry) {
+            Some(limit) => a href=(limit) { (phrases::denial_reason(entry, denial)) },
+            None => (phrases::denial_reason(entry, denial)),
         }
     }
 }

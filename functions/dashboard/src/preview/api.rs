@@ -28,7 +28,7 @@ pub(crate) struct RequestedUpdate {
 
 impl RequestedUpdate {
     /// Returns the number of days to test if the query requests a preview.
-    pub(crate) fn preview(&self) -> Option<PreviewDays> {
+    pub(crate) fn preview_days(&self) -> Option<PreviewDays> {
         self.preview.then(|| self.days.unwrap_or(PreviewDays::DEFAULT))
     }
 }
@@ -36,14 +36,14 @@ impl RequestedUpdate {
 impl FromQuery for RequestedUpdate {
     fn from_query(query: &mut Query) -> Self {
         Self {
-            preview: is_preview(query),
-            days: parse_days(query),
+            preview: parse_preview_flag(query),
+            days: parse_preview_days(query),
             edit_reason: parse_update_reason(query),
         }
     }
 }
 
-pub(crate) fn parse_days(query: &mut Query) -> Option<PreviewDays> {
+pub(crate) fn parse_preview_days(query: &mut Query) -> Option<PreviewDays> {
     let days = query.parse_integer("days", 1, PreviewDays::MAX);
     days.and_then(PreviewDays::new)
 }
@@ -79,13 +79,13 @@ pub(crate) struct AskedApply {
 impl FromQuery for AskedApply {
     fn from_query(query: &mut Query) -> Self {
         Self {
-            preview: is_preview(query),
+            preview: parse_preview_flag(query),
             edit_reason: parse_update_reason(query),
         }
     }
 }
 
-fn is_preview(query: &mut Query) -> bool {
+fn parse_preview_flag(query: &mut Query) -> bool {
     let is_preview = query.parse_with("preview", |text| text.parse().ok(), "must be `true` or `false`");
     is_preview.unwrap_or(false)
 }

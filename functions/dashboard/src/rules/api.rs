@@ -255,7 +255,7 @@ purser_api::field! {
 purser_api::field! {
     /// `block` rejects the payment, and `ask` requires the owner's approval.
     pub(crate) struct Action(LimitAction):
-    |value| value.as_str().and_then(LimitAction::from_name).ok_or_else(LimitAction::choices_message),
+    |value| value.as_str().and_then(LimitAction::from_name).ok_or_else(LimitAction::allowed_names_message),
     json!({"type": "string", "pattern": "^(block|ask)$", "example": "ask"})
 }
 
@@ -606,7 +606,7 @@ pub(crate) async fn add_rule(
     let kind = body.json().and_then(|body| parse_rule(&body, &edition.catalog));
     let kind = combine_results_and_errors(kind, query.0);
     let ((kind, request), if_match) = combine_body_and_if_match(kind, if_match.into_precondition())?;
-    if let Some(days) = request.preview() {
+    if let Some(days) = request.preview_days() {
         let preview = people.preview_added_rule(&owned, if_match, &kind, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
@@ -634,7 +634,7 @@ pub(crate) async fn replace_rule(
     let kind = body.json().and_then(|body| parse_rule(&body, &edition.catalog));
     let kind = combine_results_and_errors(kind, query.0);
     let ((kind, request), if_match) = combine_body_and_if_match(kind, if_match.into_precondition())?;
-    if let Some(days) = request.preview() {
+    if let Some(days) = request.preview_days() {
         let preview = people.preview_replaced_rule(&owned, if_match, id, &kind, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
@@ -658,7 +658,7 @@ pub(crate) async fn remove_rule(
 ) -> Reply {
     let rule = require_existing_rule(owned.agent(), rule)?;
     let (request, if_match) = combine_body_and_if_match(query.0, if_match.into_precondition())?;
-    if let Some(days) = request.preview() {
+    if let Some(days) = request.preview_days() {
         let preview = people.preview_removed_rule(&owned, if_match, rule, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }

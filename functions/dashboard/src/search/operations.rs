@@ -75,7 +75,7 @@ impl People {
             return Ok(Vec::new());
         }
         if let Ok(id) = Uuid::try_parse(text) {
-            return self.find_by_id(user, id).await;
+            return self.find_results_by_id(user, id).await;
         }
         if let Some(hash) = TxHash::parse(&text.to_lowercase()) {
             let entries = self
@@ -104,7 +104,7 @@ impl People {
     }
 
     /// Finds the agent, decision, settlement or approval with this id.
-    async fn find_by_id(&self, user: &Caller, id: Uuid) -> Result<Vec<SearchResult>> {
+    async fn find_results_by_id(&self, user: &Caller, id: Uuid) -> Result<Vec<SearchResult>> {
         let agent = none_if_not_found(self.read_own_agent(user, AgentId::from_uuid(id)).await)?;
         if let Some(owned) = agent {
             return Ok(vec![SearchResult::Agent(Box::new(owned.agent().clone()))]);

@@ -426,7 +426,7 @@ pub(crate) async fn enable_service(
         .and_then(|body| parse_enable_request(&body, &edition.catalog));
     let enable = combine_results_and_errors(enable, query.0);
     let ((enable, request), if_match) = combine_body_and_if_match(enable, precondition_or_any_version(if_match))?;
-    if let Some(days) = request.preview() {
+    if let Some(days) = request.preview_days() {
         let preview = people.preview_enabling(&owned, if_match, &enable, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
@@ -481,7 +481,7 @@ pub(crate) async fn update_agent_service(
     let update = body.json().and_then(|body| parse_service_update(&body, service));
     let update = combine_results_and_errors(update, query.0);
     let ((update, request), if_match) = combine_body_and_if_match(update, if_match.into_precondition())?;
-    if let Some(days) = request.preview() {
+    if let Some(days) = request.preview_days() {
         let preview = people
             .preview_service_update(&owned, if_match, id, &update, days)
             .await?;
@@ -513,7 +513,7 @@ pub(crate) async fn disable_service(
         ..ServiceUpdate::default()
     };
     let (request, if_match) = combine_body_and_if_match(query.0, if_match.into_precondition())?;
-    if let Some(days) = request.preview() {
+    if let Some(days) = request.preview_days() {
         let preview = people
             .preview_service_update(&owned, if_match, id, &disabled, days)
             .await?;

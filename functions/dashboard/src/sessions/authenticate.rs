@@ -50,7 +50,7 @@ impl People {
         let user = Caller::new(user, None, source);
         let scope = ThrottleScope::for_user(&user.id);
         let found = async {
-            let (ended_at, found) = tokio::join!(self.ledger.read_sessions_ended_at(&user.id), read(&user));
+            let (ended_at, found) = tokio::join!(self.ledger.read_sign_in_cutoff_time(&user.id), read(&user));
             if ended_at?.is_some_and(|ended_at| user.signed_in_at <= ended_at) {
                 info!(reason = "ended", person = %user.id, "session.refused");
                 return Err(ErrorKind::InvalidSession.into());
@@ -64,12 +64,12 @@ impl People {
         Ok((user, found))
     }
 
-    /// Returns 401 `invalid_session` unless the session is open. `is_activity` keeps the session from becoming idle.
+    /// Returns 401 `invalid_session` unless the session is open. `counts_as_activity` keeps the session from becoming idle.
     pub(crate) async fn require_open_session(
         &self,
         user: &UserId,
         id: &SessionId,
-        is_activity: bool,
+        counts_as_activity: bool,
         is_stop_request: bool,
     ) -> Result<Session> {
         let now = self.now();
@@ -80,7 +80,7 @@ impl People {
         let session = open.ok_or(ErrorKind::InvalidSession)?;
         let scope = ThrottleScope::for_user(&session.person);
         let noted = async {
-            if is_activity && now >= session.seen_at.after(PRECISION) {
+            if counts_as_activity && now >= session.seen_at.after(PRECISION) {
                 // If the use is not recorded, the session may end earlier.
                 if let Err(error) = self.ledger.touch_session(&session, now).await {
                     warn!(cause = %error, "session.use_not_noted");

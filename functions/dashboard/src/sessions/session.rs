@@ -34,20 +34,22 @@ pub(crate) struct PageSession {
 }
 
 impl PageSession {
-    /// Returns 401 `invalid_session` without an open session. `is_activity` keeps the session from becoming idle.
+    /// Returns 401 `invalid_session` without an open session. `counts_as_activity` keeps the session from becoming idle.
     async fn for_request(
         parts: &Parts,
         body: &[u8],
         origin: &Origin,
         people: &People,
-        is_activity: bool,
+        counts_as_activity: bool,
     ) -> Result<Self> {
         let cookie = Cookie::Session
             .find_value(&parts.headers, origin)
             .ok_or(ErrorKind::InvalidSession)?;
-        let (user, id) = parse_cookie(&cookie).ok_or(ErrorKind::InvalidSession)?;
+        let (user, id) = parse_session_cookie(&cookie).ok_or(ErrorKind::InvalidSession)?;
         let stops = parts.extensions.get::<Stops>().is_some_and(|stops| (stops.0)(body));
-        let session = people.require_open_session(&user, &id, is_activity, stops).await?;
+        let session = people
+            .require_open_session(&user, &id, counts_as_activity, stops)
+            .await?;
         let Session {
             id,
             person: user,
@@ -115,7 +117,7 @@ pub(crate) fn session_cookie(user: &UserId, secret: &str) -> String {
 }
 
 /// Parses a cookie's value into the user id and the session's id. The session is not looked up.
-pub(crate) fn parse_cookie(cookie: &str) -> Option<(UserId, SessionId)> {
+pub(crate) fn parse_session_cookie(cookie: &str) -> Option<(UserId, SessionId)> {
     let (user, secret) = cookie.split_once('.')?;
     Some((UserId::parse(user)?, SessionId::from_secret(secret)))
 }

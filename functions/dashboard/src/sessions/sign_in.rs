@@ -6,9 +6,9 @@ use crate::sessions::cookie::{Cookie, pending_sign_in_cookies};
 use crate::sessions::destination::Destination;
 use crate::sessions::origin::Origin;
 use crate::sessions::pending_sign_in::{PendingSignIn, SIGN_IN_TIMEOUT};
-use crate::sessions::session::{SIGN_IN, VerifiedForm, parse_cookie, request_origin, session_cookie};
+use crate::sessions::session::{SIGN_IN, VerifiedForm, parse_session_cookie, request_origin, session_cookie};
 use crate::state::People;
-use crate::ui::layout::{centered_card, html_document, html_head, notice_message};
+use crate::ui::layout::{centered_card, html_document, html_head, page_message_box};
 use crate::ui::notice::PageMessage;
 use axum::{
     Router,
@@ -253,7 +253,7 @@ async fn create_session(
 /// Ends the browser's current session. If the write fails, the session ends when it expires.
 async fn end_current_session(people: &People, origin: &Origin, parts: &Parts) {
     let cookie = Cookie::Session.find_value(&parts.headers, origin);
-    let Some((user, id)) = cookie.as_deref().and_then(parse_cookie) else {
+    let Some((user, id)) = cookie.as_deref().and_then(parse_session_cookie) else {
         return;
     };
     let acting = Acting {
@@ -306,7 +306,7 @@ pub(crate) fn sign_in_page(start: &str, message: Option<PageMessage>) -> Markup 
         "Sign in",
         None,
         &centered_card(&html! {
-            @if let Some(page_message) = message { (notice_message(page_message)) }
+            @if let Some(page_message) = message { (page_message_box(page_message)) }
             h1 { "Your agents spend. You decide." }
             p { "Set what each agent may pay for, approve what it asks for, and see every payment and every refusal." }
             a.primary.wide href=(start) { "Sign in" }

@@ -63,7 +63,7 @@ pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup
             article.card.receipt {
                 header.receipt-head {
                     h1 { "Receipt" }
-                    (state_chip(&receipt.settlement.state))
+                    (settlement_state_chip(&receipt.settlement.state))
                 }
                 p.amount { (prominent_amount(terms.amount)) " " span.token { (terms.network.token_symbol()) } }
                 p.what {
@@ -77,7 +77,7 @@ pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup
                         }
                     }
                 }
-                (state_line(&receipt.settlement.state, purchase.is_some()))
+                (settlement_state_hint(&receipt.settlement.state, purchase.is_some()))
                 dl.facts-list.wide {
                     @if let SettlementState::Confirmed { tx_hash, .. } = receipt.settlement.state {
                         @let hash = tx_hash.to_string();
@@ -138,7 +138,7 @@ const fn withdrawal_status(state: &SettlementState) -> &'static str {
     }
 }
 
-pub(crate) fn state_chip(state: &SettlementState) -> Markup {
+pub(crate) fn settlement_state_chip(state: &SettlementState) -> Markup {
     match state {
         SettlementState::Authorized => html! { span.chip.wait { "authorized" } },
         SettlementState::Confirmed { .. } => html! { span.chip.good { "confirmed" } },
@@ -146,7 +146,7 @@ pub(crate) fn state_chip(state: &SettlementState) -> Markup {
     }
 }
 
-fn state_line(state: &SettlementState, is_purchase: bool) -> Markup {
+fn settlement_state_hint(state: &SettlementState, is_purchase: bool) -> Markup {
     match state {
         SettlementState::Authorized if !is_purchase => html! {
             p.hint { "Signed and submitted to the facilitator. Within minutes after the time below, the chain shows whether it was made. If not, the money is still in the wallet." }

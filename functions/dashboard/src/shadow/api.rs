@@ -131,7 +131,7 @@ pub(crate) async fn attach_shadow(
     if !errors.is_empty() {
         return Err(Error::invalid(errors).into());
     }
-    if let Some(days) = query.preview() {
+    if let Some(days) = query.preview_days() {
         let preview = people.preview_limits(&owned, &terms, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }

@@ -30,7 +30,7 @@ const MAX_CALLS: usize = 2_000;
 pub(crate) struct EvaluatedShadow {
     pub(crate) shadow: Shadow,
     /// Grows with each update of the shadow policy or of the limits that it replaces
-    /// ([`Shadow::version_with_updates`]).
+    /// ([`Shadow::if_match_version`]).
     pub(crate) version: u64,
     /// Whether the agent's limits were updated after the shadow policy was attached.
     pub(crate) is_edited: bool,
@@ -118,7 +118,7 @@ impl People {
         let run = reads.test_newest_decisions(&mut backtest, agent, range, Shadow::MAX_DECISIONS, is_over);
         let (from, until, is_partial) = self.run_in_long_operation_slot(&agent.owner, run).await?;
         Ok(EvaluatedShadow {
-            version: shadow.version_with_updates(updates),
+            version: shadow.if_match_version(updates),
             is_edited: updates != shadow.edits_before,
             shadow,
             comparison,
@@ -159,7 +159,7 @@ impl People {
         let shadow = self.read_shadow(&owned).await?.ok_or(ErrorKind::NotFound)?;
         let edition = self.current_catalog().await?;
         let policies = self.ledger.list_enabled_services(owned.agent()).await?;
-        if_match.check_version(shadow.version_with_updates(Shadow::count_updates(
+        if_match.check_version(shadow.if_match_version(Shadow::count_updates(
             &shadow.terms,
             owned.agent().version,
             &policies,

@@ -39,7 +39,7 @@ pub(crate) struct TemplatePlan {
 
 impl TemplatePlan {
     /// Returns, for each difference, whether the agent's value is an override.
-    pub(crate) fn difference_override_flags(&self) -> impl Iterator<Item = bool> {
+    pub(crate) fn override_flags_of_differences(&self) -> impl Iterator<Item = bool> {
         let services = self.services.iter().flat_map(|merge| &merge.differences);
         services.chain(&self.rules).map(|difference| difference.is_override)
     }
@@ -172,7 +172,7 @@ impl People {
         let mut bases = Bases::new();
         for version in agents
             .filter_map(|agent| agent.template.as_ref())
-            .flat_map(FollowedTemplate::merge_base_versions)
+            .flat_map(FollowedTemplate::base_versions_for_merge)
         {
             if !bases.contains_key(&version)
                 && let Some(terms) = self.ledger.read_template_limits(&user.id, version).await?
@@ -272,7 +272,7 @@ impl People {
         let mut rules = Some(plan.edited.rules.clone());
         if !policies.is_empty() {
             let first = rules.take_if(|_| !has_wider_rules);
-            let mut followed = FollowedTemplate::with_started_version(template, before.template.as_ref());
+            let mut followed = FollowedTemplate::for_template_being_applied(template, before.template.as_ref());
             if first.is_some() {
                 followed.rules = Some(template.version);
             }

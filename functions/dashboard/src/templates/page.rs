@@ -50,7 +50,7 @@ pub(crate) async fn show_templates_page(people: PeopleState, session: PageSessio
         None => EXAMPLE.to_owned(),
         Some(agent) => format_agent_limits(&people, &people.read_own_agent(&session.person, agent).await?).await?,
     };
-    Ok(list_page(&layout, &list, &example).into_response())
+    Ok(template_list_page(&layout, &list, &example).into_response())
 }
 
 async fn format_agent_limits(people: &People, owned: &OwnedAgent) -> Result<String> {
@@ -60,7 +60,7 @@ async fn format_agent_limits(people: &People, owned: &OwnedAgent) -> Result<Stri
     Ok(editable_limits_json(&terms, false, &edition.catalog))
 }
 
-fn list_page(layout: &Layout, list: &TemplateList, example: &str) -> Markup {
+fn template_list_page(layout: &Layout, list: &TemplateList, example: &str) -> Markup {
     let inputs = layout.form_inputs(FormName::Template);
     let lines: Vec<String> = example.lines().map(str::to_owned).collect();
     layout.html_page(
@@ -145,7 +145,7 @@ pub(crate) async fn submit_new_template(people: PeopleState, verified_form: Veri
     }
     let list = people.list_templates(user).await?;
     let layout = Layout::new(&verified_form.session, people.now()).with_form(form);
-    Ok((StatusCode::BAD_REQUEST, list_page(&layout, &list, EXAMPLE)).into_response())
+    Ok((StatusCode::BAD_REQUEST, template_list_page(&layout, &list, EXAMPLE)).into_response())
 }
 
 pub(crate) async fn show_template_page(
@@ -273,7 +273,7 @@ fn follower_row(owned: &OwnedAgent, planned_change: &ApplyResult, catalog: &Cata
     let differences: Vec<bool> = planned_change
         .plan
         .iter()
-        .flat_map(TemplatePlan::difference_override_flags)
+        .flat_map(TemplatePlan::override_flags_of_differences)
         .collect();
     let overrides = differences.iter().filter(|is_override| **is_override).count();
     let others = differences.len().saturating_sub(overrides);

@@ -300,8 +300,8 @@ impl Form {
         amount
     }
 
-    /// Parses an amount in dollars. Returns `no_limit` if the checkbox for no limit is checked.
-    pub(crate) fn parse_cap(&mut self, field: &str, label: &str, no_limit: Amount) -> Option<Amount> {
+    /// Parses an amount in dollars. Returns `unlimited_amount` if the checkbox for no limit is checked.
+    pub(crate) fn parse_cap(&mut self, field: &str, label: &str, unlimited_amount: Amount) -> Option<Amount> {
         if self.field_text(&format!("{field}_no_limit")).is_empty() {
             return self.parse_dollars(field, label);
         }
@@ -310,7 +310,7 @@ impl Form {
             self.add_error(field, format!("{label}: enter an amount or check its box, not both."));
             return None;
         }
-        Some(no_limit)
+        Some(unlimited_amount)
     }
 
     pub(crate) fn parse_number(&mut self, field: &str, label: &str, min: u32, max: u32) -> Option<u32> {

@@ -76,7 +76,7 @@ impl Layout {
 
     /// Returns the layout with which a part of a page is rendered for an entity tag. The layout has no current time and
     /// an unmasked form token, because both differ in each response.
-    pub(crate) fn for_entity_tag(&self) -> Self {
+    pub(crate) fn layout_for_entity_tag(&self) -> Self {
         Self {
             person: self.person.clone(),
             is_operator: self.is_operator,
@@ -188,7 +188,7 @@ impl Layout {
     fn messages(&self) -> Markup {
         let wrong = self.typed.as_ref().filter(|form| form.has_errors());
         html! {
-            @if let Some(message) = self.notice { (notice_message(message)) }
+            @if let Some(message) = self.notice { (page_message_box(message)) }
             @if let Some(error) = &self.problem {
                 div.message.bad role="alert" tabindex="-1" data-problem { p { (error) } }
             }
@@ -266,7 +266,7 @@ pub(crate) fn version_input(version: u64) -> Markup {
     html! { input type="hidden" name="version" value=(version); }
 }
 
-pub(crate) fn notice_message(message: PageMessage) -> Markup {
+pub(crate) fn page_message_box(message: PageMessage) -> Markup {
     html! {
         div.message.bad[message.is_failure()].good[!message.is_failure()] role="status" data-notice { p { (message.text()) } }
     }

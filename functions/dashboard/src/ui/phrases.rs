@@ -115,7 +115,7 @@ const fn check_label(name: CheckName) -> &'static str {
     }
 }
 
-const fn check_outcome_label(outcome: CheckOutcome) -> (&'static str, &'static str) {
+const fn check_outcome_text_and_sign(outcome: CheckOutcome) -> (&'static str, &'static str) {
     match outcome {
         CheckOutcome::Passed => ("passed", "✓"),
         CheckOutcome::Failed => ("failed", "✕"),
@@ -134,14 +134,14 @@ pub(crate) fn checks_table(checks: &[Check]) -> Markup {
             thead { tr { th scope="col" { "Check" } th.num scope="col" { "Limit" } th.num scope="col" { "Used" } } }
             tbody {
                 @for check in checks {
-                    @let (text, sign) = check_outcome_label(check.outcome);
+                    @let (text, sign) = check_outcome_text_and_sign(check.outcome);
                     tr class=(check.outcome.name()) {
                         th scope="row" {
                             span.sign aria-hidden="true" { (sign) } (check_label(check.name)) span.sr { ": " (text) }
                         }
-                        td.num { @if let Some(limit) = check.limit { (check_limit_text(check.name, limit)) } }
+                        td.num { @if let Some(limit) = check.limit { (limit_in_check_unit(check.name, limit)) } }
                         td.num {
-                            @if let Some(used) = check.used.filter(|used| !used.is_zero()) { (used_amount(check.name, used)) }
+                            @if let Some(used) = check.used.filter(|used| !used.is_zero()) { (used_in_check_unit(check.name, used)) }
                         }
                     }
                 }
@@ -151,15 +151,15 @@ pub(crate) fn checks_table(checks: &[Check]) -> Markup {
 }
 
 /// Renders a check's limit in the check's unit.
-fn check_limit_text(name: CheckName, limit: Amount) -> Markup {
+fn limit_in_check_unit(name: CheckName, limit: Amount) -> Markup {
     match name {
-        CheckName::Count | CheckName::Interval | CheckName::Duplicate => used_amount(name, limit),
+        CheckName::Count | CheckName::Interval | CheckName::Duplicate => used_in_check_unit(name, limit),
         _ => cap_text(limit),
     }
 }
 
 /// Renders the used part of a check's limit in the check's unit.
-fn used_amount(name: CheckName, amount: Amount) -> Markup {
+fn used_in_check_unit(name: CheckName, amount: Amount) -> Markup {
     match name {
         CheckName::Count | CheckName::Interval => html! { (amount.units()) },
         CheckName::Duplicate => html! { (amount.units()) " s" },
@@ -182,7 +182,7 @@ pub(crate) fn rule_sentence(kind: &RuleKind, catalog: &Catalog) -> Markup {
         RuleKind::BudgetLimit { limit, window } => html! {
             "Spends at most " (amount_text(*limit)) (window_phrase(window))
             @if kind.scope() == RuleScope::default() { ", over all services." } @else { (rule_scope(kind, catalog)) "." }
-            (approval_sentence(window))
+            (over_limit_approval_sentence(window))
         },
         RuleKind::ApprovalRequired {
             services,
@@ -197,7 +197,7 @@ pub(crate) fn rule_sentence(kind: &RuleKind, catalog: &Catalog) -> Markup {
         },
         RuleKind::CountLimit { count, window } => html! {
             "Makes at most " (count) @if *count == 1 { " payment" } @else { " payments" }
-            (window_phrase(window)) (rule_scope(kind, catalog)) "." (approval_sentence(window))
+            (window_phrase(window)) (rule_scope(kind, catalog)) "." (over_limit_approval_sentence(window))
         },
         RuleKind::MinimumInterval { interval, .. } => {
             html! { "Waits " (format_duration(*interval)) " after each payment" (rule_scope(kind, catalog)) "." }
@@ -251,7 +251,7 @@ fn window_phrase(window: &RuleWindow) -> Markup {
     html! { @if window.per_payee { " to each payee" } " in " (period_phrase(window.period)) }
 }
 
-fn approval_sentence(window: &RuleWindow) -> Markup {
+fn over_limit_approval_sentence(window: &RuleWindow) -> Markup {
     html! { @if window.action == LimitAction::Ask { " Requires approval of every payment beyond." } }
 }
 
@@ -297,7 +297,7 @@ pub(crate) fn limit_increase_phrase(increase: TemporaryCaps, current: Option<Cap
 }
 
 /// Links to the limit that denied a payment; `None` if the owner can't change the limit.
-pub(crate) fn limit_link(entry: &HistoryEntry) -> Option<String> {
+pub(crate) fn denying_limit_url(entry: &HistoryEntry) -> Option<String> {
     let denial = entry.refusal.as_ref()?;
     let page = paths::agent_path(entry.agent);
     let service = || Some(format!("{page}#service-{}", entry.service?));
@@ -441,7 +441,7 @@ mod tests {
             let expected = expected.map(|anchor| format!("{page}{anchor}"));
             let refusal = LoggedDecision::Refused(refusal(error, reason, rule));
             let entry = HistoryEntry::new(&refusal, "", &Labels::default());
-            assert_eq!(limit_link(&entry), expected, "{error} {reason}");
+            assert_eq!(denying_limit_url(&entry), expected, "{error} {reason}");
         }
     }
 

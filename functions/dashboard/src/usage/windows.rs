@@ -29,7 +29,7 @@ impl People {
     /// and an eviction of the expired payments is requested.
     pub(crate) async fn read_spend_in_windows(&self, scopes: &[(WindowScope, WindowPeriod)]) -> Result<Spends> {
         let at = self.now();
-        let windows = self.ledger.read_used_windows(scopes, at).await?;
+        let windows = self.ledger.read_nonzero_windows(scopes, at).await?;
         for window in windows.iter().filter(|window| window.may_overstate_spend(at)) {
             // The page does not need the eviction, so a failed request is only logged.
             if let Err(error) = self.ledger.request_eviction(window.scope, at).await {

@@ -5,7 +5,7 @@ use crate::state::PeopleState;
 use crate::ui::form::FormName;
 use crate::ui::layout::Layout;
 use crate::ui::notice::{PageMessage, redirect_with_notice};
-use crate::webhooks::form::{WebhookForm, rejected_form_status_and_layout};
+use crate::webhooks::form::{WebhookForm, layout_with_form_error};
 use crate::webhooks::operations::IssuedWebhook;
 use crate::webhooks::paths::{PAGE, webhook_path};
 use crate::webhooks::terms::{parse_selected_agent_ids, parse_settings};
@@ -29,7 +29,7 @@ pub(crate) async fn submit_new_webhook(people: PeopleState, verified_form: Verif
     let terms = parse_settings(&mut form, &agents, true);
     let Some((terms, place)) = terms.zip(place) else {
         let layout = layout.with_form(form);
-        let page = list_page::webhooks_page_response(&people, &layout, user).await?;
+        let page = list_page::render_webhooks_page(&people, &layout, user).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
     match people.create_webhook(user, terms, Some(place)).await {
@@ -37,8 +37,8 @@ pub(crate) async fn submit_new_webhook(people: PeopleState, verified_form: Verif
             Ok(page::webhook_page_response(&people, &layout, user, &own, None, Some(secret)).await?)
         }
         Err(error) => {
-            let (status, layout) = rejected_form_status_and_layout(layout, form, error)?;
-            let page = list_page::webhooks_page_response(&people, &layout, user).await?;
+            let (status, layout) = layout_with_form_error(layout, form, error)?;
+            let page = list_page::render_webhooks_page(&people, &layout, user).await?;
             Ok((status, page).into_response())
         }
     }

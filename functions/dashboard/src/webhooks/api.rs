@@ -185,7 +185,7 @@ impl Listed for HookAgent {
 purser_api::field! {
     /// The `Content-Type` header of a webhook's deliveries.
     pub(crate) struct HookContentType(WebhookContentType):
-    |value| value.as_str().and_then(WebhookContentType::from_name).ok_or_else(WebhookContentType::choices_message),
+    |value| value.as_str().and_then(WebhookContentType::from_name).ok_or_else(WebhookContentType::allowed_names_message),
     json!({
         "type": "string",
         // An `enum` would exclude null.

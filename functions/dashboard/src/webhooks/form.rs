@@ -73,7 +73,7 @@ impl WebhookForm {
     }
 
     pub(crate) async fn show_rejected_form(&self, form: Form, error: Error) -> Reply {
-        let (status, layout) = rejected_form_status_and_layout(self.page_layout(), form, error)?;
+        let (status, layout) = layout_with_form_error(self.page_layout(), form, error)?;
         self.render_webhook_page(status, layout).await
     }
 
@@ -97,7 +97,7 @@ impl WebhookForm {
 
 /// Returns the status and the layout that show the form with `error`. Returns the error as a [`Failure`] if a
 /// form can't show this kind of error.
-pub(crate) fn rejected_form_status_and_layout(
+pub(crate) fn layout_with_form_error(
     layout: Layout,
     mut form: Form,
     error: Error,

@@ -13,11 +13,11 @@ use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 use purser_domain::{Result, Webhook, WebhookSettings, escape_hidden_characters};
 
-pub(crate) async fn webhooks_page_response(people: &People, layout: &Layout, user: &Caller) -> Result<Response> {
-    Ok(list_page(layout, &people.list_webhooks(user).await?).into_response())
+pub(crate) async fn render_webhooks_page(people: &People, layout: &Layout, user: &Caller) -> Result<Response> {
+    Ok(webhook_list_page(layout, &people.list_webhooks(user).await?).into_response())
 }
 
-fn list_page(layout: &Layout, webhooks: &[OwnWebhook]) -> Markup {
+fn webhook_list_page(layout: &Layout, webhooks: &[OwnWebhook]) -> Markup {
     let slot = (0..Webhook::MAX).find(|slot| webhooks.iter().all(|own| own.webhook.slot != *slot));
     layout.html_page(
         "Webhooks",

@@ -116,7 +116,7 @@ impl People {
             self.check_url(&settings.url)?;
             let now = self.now();
             self.limits.require_recent_sign_in(user.signed_in_at, now)?;
-            let slot = self.find_free_slot(user, if_match).await?;
+            let slot = self.find_free_webhook_slot(user, if_match).await?;
             let id = WebhookId::from_uuid(self.random_uuid()?);
             let (secret, stored) = self.create_webhook_secret(user, id).await?;
             let webhook = Webhook {
@@ -145,7 +145,7 @@ impl People {
         }
     }
 
-    async fn find_free_slot(&self, user: &Caller, if_match: Option<u8>) -> Result<u8> {
+    async fn find_free_webhook_slot(&self, user: &Caller, if_match: Option<u8>) -> Result<u8> {
         let webhooks = self.webhooks.list_webhooks(&user.id).await?;
         let taken = if_match.and_then(|if_match| webhooks.iter().find(|webhook| webhook.slot == if_match));
         if let Some(Webhook { version, .. }) = taken {

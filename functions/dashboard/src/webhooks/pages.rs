@@ -46,7 +46,7 @@ where
 
 async fn show_webhooks_page(people: PeopleState, session: PageSession, uri: Uri) -> Reply {
     let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
-    Ok(list_page::webhooks_page_response(&people, &layout, &session.person).await?)
+    Ok(list_page::render_webhooks_page(&people, &layout, &session.person).await?)
 }
 
 async fn show_webhook_page(people: PeopleState, session: PageSession, Path(webhook): Path<String>, uri: Uri) -> Reply {

@@ -262,13 +262,13 @@ async fn an_unreadable_reminder_does_not_block_other_reminders() {
     assert_eq!(world.deliver().await, 0);
     let text = |text: String| AttributeValue::S(text);
     for n in 0..60_u32 {
-        let approval = ApprovalId::from_lineage(&"7".repeat(24), n).unwrap();
+        let approval = ApprovalId::from_request_prefix(&"7".repeat(24), n).unwrap();
         let reminder = Reminder {
             of: ReminderKind::Expiry(approval),
             at: at(n),
         };
         world.usage.store_reminder(reminder).await.unwrap();
-        let (pk, sk) = (format!("AP#{}", approval.lineage()), format!("{n:010}"));
+        let (pk, sk) = (format!("AP#{}", approval.request_prefix()), format!("{n:010}"));
         let put = world.emulator.client.put_item().table_name(LEDGER);
         put.item("pk", text(pk)).item("sk", text(sk)).send().await.unwrap();
         let put = world.emulator.client.put_item().table_name(USAGE);

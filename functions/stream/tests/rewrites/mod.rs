@@ -116,7 +116,7 @@ impl Kind {
             Self::Call => pk.starts_with("I#") && text("sid").is_some_and(|id| ids.contains(id)),
             Self::Approval => pk
                 .strip_prefix("AP#")
-                .is_some_and(|lineage| ids.iter().any(|id| id == lineage)),
+                .is_some_and(|request_prefix| ids.iter().any(|id| id == request_prefix)),
             Self::History => pk.starts_with("J#") && !pk.ends_with("#R") && ids.contains(sk),
         }
     }
@@ -217,7 +217,7 @@ impl Rig {
         if kind == Kind::Approval {
             let id = self.stating.request_approval(&key).await.id;
             self.stating.decide(id, ApprovalDecision::Approve).await;
-            return vec![id.to_string(), id.lineage()];
+            return vec![id.to_string(), id.request_prefix()];
         }
         if kind == Kind::Payout {
             let id = self.stating.pay_out().await;

@@ -1,7 +1,7 @@
 //! The error envelope (`docs/spec.md` §7). It is built from the [`ErrorKind`] alone, so the cause of an error can't
 //! reach a caller.
 
-use crate::view::decision::{DecisionView, OrNull, retry_time};
+use crate::view::decision::{DecisionView, OrNull, format_retry_time};
 use purser_domain::{
     ApprovalStatus, Block, DomainPattern, ErrorKind, FailedProofs, Freeze, KeyLack, NoTransaction, OperationSlug,
     Reason, Refusal, Target, TransactionId, UnlistedCall, Unpayable, ValidationError, WithdrawalRejection,
@@ -328,7 +328,7 @@ fn rejection_body(rejection: &Refusal) -> ErrorBody {
     ErrorBody {
         transaction_id: Some(rejection.transaction),
         decision_hash: rejection.hash.map(|hash| hash.to_string()),
-        retry_at: rejection.reason.retry_at().map(|at| OrNull(retry_time(at))),
+        retry_at: rejection.reason.retry_at().map(|at| OrNull(format_retry_time(at))),
         decision: Some(DecisionView::from(rejection)),
         ..reason_body(&rejection.reason)
     }
@@ -358,7 +358,7 @@ fn reason_body(reason: &Reason) -> ErrorBody {
         Reason::DomainNotAllowed { hostname, allowed } => ErrorBody {
             hostname: Some(hostname.clone()),
             allowed_domains: Some(to_strings::<DomainPattern>(allowed)),
-            ..body_with_message(outside_domains_message(hostname, allowed))
+            ..body_with_message(outside_allowed_domains_message(hostname, allowed))
         },
         Reason::AmountExceedsMax { amount, max_payment } => ErrorBody {
             amount_units: Some(amount.units()),
@@ -423,7 +423,7 @@ fn reason_body(reason: &Reason) -> ErrorBody {
     }
 }
 
-fn outside_domains_message(hostname: &str, allowed: &[DomainPattern]) -> String {
+fn outside_allowed_domains_message(hostname: &str, allowed: &[DomainPattern]) -> String {
     let target = Target::parse(&format!("http://{hostname}/"));
     if target.is_ok_and(|target| allowed.iter().any(|pattern| pattern.matches(&target))) {
         format!("`{hostname}`, which the call names, is not the host of `metadata.target_url`")

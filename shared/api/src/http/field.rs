@@ -142,8 +142,8 @@ texts! {
         "maxLength": Self::MAX,
         "pattern": VISIBLE_TEXT_PATTERN,
     };
-    AgentStatus: Self::from_name, Self::choices_message(), {"pattern": one_of_message(Self::ALL.iter().map(|status| status.name()))};
-    StartingLimits: Self::from_name, Self::choices_message(), {"pattern": one_of_message(Self::ALL.iter().map(|limits| limits.name()))};
+    AgentStatus: Self::from_name, Self::allowed_names_message(), {"pattern": one_of_message(Self::ALL.iter().map(|status| status.name()))};
+    StartingLimits: Self::from_name, Self::allowed_names_message(), {"pattern": one_of_message(Self::ALL.iter().map(|limits| limits.name()))};
     OperatorReason: Self::parse, Self::FORM, {
         "minLength": 1,
         "maxLength": Self::MAX,
@@ -153,14 +153,14 @@ texts! {
     LabelKey: Self::parse, Self::FORM, {"pattern": LABEL_KEY};
     UserId: Self::parse, "must be 64 hexadecimal digits in lower case", {"pattern": "^[0-9a-f]{64}$"};
     ApprovalId: Self::parse, "must be a UUID", {"format": "uuid"};
-    Category: Self::from_name, Self::choices_message(), {
+    Category: Self::from_name, Self::allowed_names_message(), {
         "pattern": one_of_message(Self::ALL.iter().map(|category| category.name())),
         "example": "data",
     };
     OperationSlug: Self::parse, Self::FORM, {"maxLength": 128, "pattern": "^[a-z0-9_-]+(\\.[a-z0-9_-]+)+$"};
     OperationUuid: Self::parse, "must be a UUID", {"format": "uuid"};
     RuleId: Self::parse, "must be a UUID", {"format": "uuid"};
-    Permission: Self::from_name, Self::choices_message(), {"pattern": one_of_message(Self::ALL.iter().map(|may| may.name()))};
+    Permission: Self::from_name, Self::allowed_names_message(), {"pattern": one_of_message(Self::ALL.iter().map(|may| may.name()))};
     ServiceSlug: Self::parse, Self::FORM, {"pattern": "^[a-z0-9_-]{1,128}$"};
     Target: parse_target, "must be an http or https URL with a host name", {
         "format": "uri",
@@ -172,8 +172,8 @@ texts! {
         "example": "2026-12-31T23:59:59Z",
     };
     TemplateName: Self::parse, Self::FORM, {"pattern": "^[a-z0-9][a-z0-9_-]{0,49}$", "example": "research"};
-    Overrides: Self::from_name, Self::choices_message(), {"pattern": one_of_message(Self::ALL.iter().map(|overrides| overrides.name()))};
-    TrustStatus: Self::from_name, Self::choices_message(), {"pattern": one_of_message(Self::ALL.iter().map(|status| status.name()))};
+    Overrides: Self::from_name, Self::allowed_names_message(), {"pattern": one_of_message(Self::ALL.iter().map(|overrides| overrides.name()))};
+    TrustStatus: Self::from_name, Self::allowed_names_message(), {"pattern": one_of_message(Self::ALL.iter().map(|status| status.name()))};
     TxHash: Self::parse, "must be `0x` and sixty-four hexadecimal digits", {"pattern": "^0x[0-9a-fA-F]{64}$"};
 }
 

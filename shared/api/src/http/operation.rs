@@ -143,14 +143,18 @@ pub trait Arguments {
 macro_rules! arguments {
     ($($argument:ident)*) => {
         impl<M, $($argument: Argument),*> Arguments for (M, $($argument,)*) {
-            fn describe(_operation: &mut OperationDescription) {
-                $($argument::describe(_operation);)*
+            fn describe(operation: &mut OperationDescription) {
+                $($argument::describe(operation);)*
             }
         }
     };
 }
 
-arguments!();
+/// A handler without arguments adds nothing to the OpenAPI description.
+impl<M> Arguments for (M,) {
+    fn describe(_: &mut OperationDescription) {}
+}
+
 arguments!(A);
 arguments!(A B);
 arguments!(A B C);

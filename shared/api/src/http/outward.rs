@@ -9,13 +9,14 @@ use url::Url;
 /// The `User-Agent` of calls to the OpenID Connect issuer and to the blockchain node.
 pub(crate) const USER_AGENT: &str = concat!("Purser/", env!("CARGO_PKG_VERSION"));
 
-/// Builds an HTTP client that may call a server at any address. `program` is the first part of the header `User-Agent`.
+/// Builds an HTTP client that may call a server at any address. The header `User-Agent` starts with
+/// `user_agent_product`.
 ///
 /// The client follows no redirects, because the redirect's URL would not be checked and could receive a payment. Code
 /// that reads a body must limit the decoded bytes.
-pub fn any_address_client_builder(program: &str) -> ClientBuilder {
+pub fn any_address_client_builder(user_agent_product: &str) -> ClientBuilder {
     ClientBuilder::new()
-        .user_agent(format!("{program}/{}", env!("CARGO_PKG_VERSION")))
+        .user_agent(format!("{user_agent_product}/{}", env!("CARGO_PKG_VERSION")))
         .redirect(Policy::none())
         // A proxy would resolve host names itself, so the addresses of the hosts could not be checked.
         .no_proxy()
@@ -26,8 +27,8 @@ pub fn any_address_client_builder(program: &str) -> ClientBuilder {
 
 /// Builds a client like [`any_address_client_builder`] that connects to host names only at public addresses. The caller
 /// must check a URL that contains an IP address with [`AllowedHosts::may_call`].
-pub fn public_address_client_builder(program: &str) -> ClientBuilder {
-    any_address_client_builder(program).dns_resolver(PublicOnly)
+pub fn public_address_client_builder(user_agent_product: &str) -> ClientBuilder {
+    any_address_client_builder(user_agent_product).dns_resolver(PublicOnly)
 }
 
 /// A list of servers, each as `host:port`, that a function may call even at a private address. The local stack needs

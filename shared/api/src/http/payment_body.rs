@@ -207,19 +207,20 @@ pub const REQUIREMENT: &str = "payment_requirement";
 /// Returns `intent` with the payment requirements that an earlier call with the same `body` chose, because the provider
 /// may have added cheaper requirements.
 ///
-/// `earlier` is the fingerprint of the earlier call. Returns `None` if the earlier call was a different request.
-pub fn with_earlier_requirements(
+/// `earlier_fingerprint` is the fingerprint of the earlier call. Returns `None` if the earlier call was a different
+/// request.
+pub fn intent_with_earlier_requirements(
     intent: &Intent,
     body: &Value,
     network: Network,
-    earlier: &Fingerprint,
+    earlier_fingerprint: &Fingerprint,
 ) -> Option<Intent> {
     let said = Fingerprint::for_request(body, &EXCLUDED_FIELDS);
-    let is_first = |offer: &Offer| Fingerprint::for_payment(&said, network, offer) == *earlier;
+    let is_first = |offer: &Offer| Fingerprint::for_payment(&said, network, offer) == *earlier_fingerprint;
     let offers = Offer::list_payable(body.get(REQUIREMENT)?, network);
     Some(Intent {
         offer: offers.into_iter().find(is_first)?,
-        fingerprint: *earlier,
+        fingerprint: *earlier_fingerprint,
         ..intent.clone()
     })
 }

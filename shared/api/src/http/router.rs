@@ -106,7 +106,7 @@ async fn apply_limits_and_log_request(
         let status = response.status().as_u16();
         info!(request.id = %id, %method, route, status, error = slug, latency_ms, "request");
         if let Some(failure) = failure {
-            log_cause(failure, &id, route);
+            log_failure_cause(failure, &id, route);
         }
         response
     }
@@ -119,7 +119,7 @@ async fn apply_limits_and_log_request(
 pub fn has_access_token(headers: &HeaderMap) -> bool {
     let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = value.and_then(|value| value.split_once(' '));
-    token.is_some_and(|(_, token)| AccessToken::is_prefix_of(token.trim()))
+    token.is_some_and(|(_, token)| AccessToken::has_token_prefix(token.trim()))
 }
 
 /// Reads the whole body into memory, or returns 413 if it exceeds the limit.
@@ -254,7 +254,7 @@ fn error_body_with_request_id(failure: &Failure, id: &RequestId) -> Option<Body>
     serde_json::to_vec(&envelope).ok().map(Body::from)
 }
 
-fn log_cause(failure: &Failure, id: &RequestId, route: &str) {
+fn log_failure_cause(failure: &Failure, id: &RequestId, route: &str) {
     let error = failure.error();
     if matches!(error.kind(), ErrorKind::Internal) {
         error!(request.id = %id, route, cause = %error, "request.failed");

@@ -112,7 +112,7 @@ impl AttestedWallet {
 
     /// Returns the wallet in the response, without verifying the attestation. Returns `None` if the wallet's key is of
     /// another kind than the requested key.
-    pub fn requested_wallet(&self, request: &RequestedWallet) -> Option<Wallet> {
+    pub fn wallet_for_request(&self, request: &RequestedWallet) -> Option<Wallet> {
         let public_key = self.public_key.as_deref().map(parse_hex_bytes);
         let key = match (request, public_key) {
             (RequestedWallet::Seed { index }, None) => WalletKey::Seed { index: *index },

@@ -175,7 +175,7 @@ impl ConfirmedPayment {
     }
 
     /// Returns whether `payment` has the same scheme, network, amount and payee.
-    pub fn describes(&self, payment: &CatalogPayment) -> bool {
+    pub fn matches_payment(&self, payment: &CatalogPayment) -> bool {
         *self == Self::new(payment)
     }
 }

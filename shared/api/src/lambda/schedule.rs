@@ -38,8 +38,8 @@ pub async fn serve_schedule<F, A: Serialize>(
     }
 }
 
-/// Returns the real time until `deadline`, a time since the Unix epoch.
-fn time_until(deadline: Duration) -> Duration {
+/// Returns the real time until a deadline, which is a time since the Unix epoch.
+fn time_until(deadline_since_epoch: Duration) -> Duration {
     let now = Duration::from_micros(Clock::system().now().micros().unsigned_abs());
-    deadline.saturating_sub(now)
+    deadline_since_epoch.saturating_sub(now)
 }

@@ -123,7 +123,7 @@ pub fn parse_audit_filter(query: &mut Query) -> AuditFilter {
     let (from, to) = parse_time_range(query);
     AuditFilter {
         agent: query.parse_with("agent_id", AgentId::parse, "must be a UUID"),
-        kind: query.parse_with("kind", AuditKind::from_name, AuditKind::choices_message()),
+        kind: query.parse_with("kind", AuditKind::from_name, AuditKind::allowed_names_message()),
         from,
         to,
         refused: query

@@ -69,7 +69,7 @@ purser_macros::views! {
         /// in the catalog ends. Null if the call never fits into the limit. Absent for other reasons.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<String>, format = DateTime)]
-        pub retry_at: Option<OrNull<String>> = reason.retry_at().map(|at| OrNull(retry_time(at))),
+        pub retry_at: Option<OrNull<String>> = reason.retry_at().map(|at| OrNull(format_retry_time(at))),
         /// The results of all checks, in the order of evaluation.
         pub checks: Vec<CheckView> = CheckView::list_from_checks(checks),
     }
@@ -83,7 +83,7 @@ impl From<&Refusal> for DecisionView {
 
 /// Returns the earliest time at which the limit allows the same call, or a lower bound; `None` if the limit never
 /// allows it.
-pub(crate) fn retry_time(retry_at: RetryAt) -> Option<String> {
+pub(crate) fn format_retry_time(retry_at: RetryAt) -> Option<String> {
     match retry_at {
         RetryAt::At(at) | RetryAt::NotBefore(at) => Some(at.to_string()),
         RetryAt::Never => None,

@@ -101,13 +101,13 @@ pub const MAX_FORMER_CALLS: usize = 64;
 const TOLERANCE: Duration = Duration::from_secs_u32(60);
 
 impl VerifiedPayee {
-    fn from_pricing(pricing: Pricing<'_>, from: Option<Timestamp>, is_next: bool) -> Option<Self> {
+    fn from_pricing(pricing: Pricing<'_>, start_time: Option<Timestamp>, is_next: bool) -> Option<Self> {
         let payment = pricing.payment?;
         Some(Self {
             network: payment.network,
             pay_to: payment.pay_to,
             most: pricing.max_price()?,
-            from,
+            from: start_time,
             is_next,
         })
     }
@@ -140,7 +140,7 @@ impl VerifiedCall {
         }
     }
 
-    fn belongs_to(&self, operation: &Operation) -> bool {
+    fn is_for_operation(&self, operation: &Operation) -> bool {
         self.operation == operation.id && self.matches_method_and_endpoint_of(operation)
     }
 
@@ -229,7 +229,7 @@ impl VerifiedService {
 
     /// Returns each payee that `before` does not have with the same call, price and start time. Without
     /// `before`, omits payees without a start time.
-    pub fn changes_since<'a>(
+    pub fn payees_changed_since<'a>(
         &'a self,
         before: Option<&'a Self>,
     ) -> impl Iterator<Item = (&'a VerifiedCall, &'a VerifiedPayee)> {
@@ -255,7 +255,7 @@ impl VerifiedService {
     }
 
     fn operation_payees(&self, operation: &Operation) -> impl Iterator<Item = &VerifiedPayee> {
-        let calls = self.calls.iter().filter(|call| call.belongs_to(operation));
+        let calls = self.calls.iter().filter(|call| call.is_for_operation(operation));
         calls.flat_map(|call| &call.payees)
     }
 }
@@ -312,7 +312,9 @@ impl PayeeVerification<'_> {
             .min()
         {
             from
-        } else if is_new_service(before, service) && !self.is_payee_delayed_by_others(service, operation, &payee) {
+        } else if is_new_service(before, service)
+            && !self.is_payee_delayed_by_other_services(service, operation, &payee)
+        {
             None
         } else {
             let own = self.end_of_delay(self.delay);
@@ -333,7 +335,7 @@ impl PayeeVerification<'_> {
 
     /// Returns whether another service lists or listed a matching call for which agents may not pay this
     /// payee and price now, or stopped listing any call within the last `self.delay`.
-    fn is_payee_delayed_by_others(
+    fn is_payee_delayed_by_other_services(
         &self,
         service: &Service,
         operation: &Operation,

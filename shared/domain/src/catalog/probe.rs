@@ -90,7 +90,7 @@ impl Obstacle {
 }
 
 /// Returns the payment that authorize would choose for this 402 response ([`Offer::choose_cheapest`]).
-pub fn quote_from_requirements(requirement: &Value, network: Network) -> ProbeResult {
+pub fn probe_result_from_requirements(requirement: &Value, network: Network) -> ProbeResult {
     match Offer::choose_cheapest(requirement, network) {
         Ok(offer) => Ok(Quote::Paid(CatalogPayment::from_requirements(&offer, network))),
         Err(none) => Err(none.reason.into()),
@@ -265,7 +265,7 @@ impl ProbeRecord {
     }
 
     /// Returns the service with the trust status and availability from the probes, for the API.
-    pub fn with_probe_labels(&self, service: &Service) -> Service {
+    pub fn service_with_probe_results(&self, service: &Service) -> Service {
         let mut shown = service.clone();
         for operation in &mut shown.operations {
             operation.availability = self.availability(operation);
@@ -409,11 +409,11 @@ mod tests {
             ];
             for (seen, expected) in rows {
                 let record = ProbeRecord::default().with_results(&entry, seen, at(1));
-                assert_eq!(record.with_probe_labels(&entry).trust_status, expected);
+                assert_eq!(record.service_with_probe_results(&entry).trust_status, expected);
                 let record = record.with_results(&entry, [(id(2), FREE)], at(2));
-                assert_eq!(record.with_probe_labels(&entry).trust_status, passed);
+                assert_eq!(record.service_with_probe_results(&entry).trust_status, passed);
                 let record = record.with_results(&entry, [(id(1), DOWN)], at(3));
-                let shown = record.with_probe_labels(&entry);
+                let shown = record.service_with_probe_results(&entry);
                 assert_eq!(
                     (shown.trust_status, shown.operations[0].availability),
                     (passed, Availability::Unverified)
@@ -421,7 +421,7 @@ mod tests {
             }
         }
         let empty = service(TrustStatus::Listed, Vec::new());
-        assert_eq!(after(&empty, &[]).with_probe_labels(&empty), empty);
+        assert_eq!(after(&empty, &[]).service_with_probe_results(&empty), empty);
     }
 
     #[test]
@@ -429,7 +429,7 @@ mod tests {
         let entry = one(HTTPS, None);
         let record = after(&entry, &[Ok(paid(10, 1))]).with_results(&entry, [(id(9), FREE)], at(99));
         assert_eq!((record.version, record.operations.len()), (2, 1));
-        let shown = record.with_probe_labels(&entry);
+        let shown = record.service_with_probe_results(&entry);
         assert_eq!(shown.operations[0].availability, Availability::PaidX402);
         assert_eq!(
             (shown.operations[0].payment.as_ref(), shown.version),
@@ -515,7 +515,7 @@ mod tests {
         ];
         for (requirement, expected) in rows {
             assert_eq!(
-                quote_from_requirements(&requirement, Network::BaseSepolia),
+                probe_result_from_requirements(&requirement, Network::BaseSepolia),
                 expected,
                 "{requirement}"
             );

@@ -40,7 +40,7 @@ macro_rules! named {
             }
 
             /// Returns `must be one of: …` with all names, for validation errors.
-            pub fn choices_message() -> String {
+            pub fn allowed_names_message() -> String {
                 let names: Vec<&str> = Self::ALL.iter().map(|value| value.name()).collect();
                 format!("must be one of: {}", names.join(", "))
             }
@@ -55,7 +55,7 @@ macro_rules! named {
         impl<'de> $crate::serde::Deserialize<'de> for $name {
             fn deserialize<D: $crate::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let name = <String as $crate::serde::Deserialize>::deserialize(deserializer)?;
-                Self::from_name(&name).ok_or_else(|| $crate::serde::de::Error::custom(Self::choices_message()))
+                Self::from_name(&name).ok_or_else(|| $crate::serde::de::Error::custom(Self::allowed_names_message()))
             }
         }
     )*};
@@ -419,20 +419,18 @@ impl Catalog {
         self.operations_for_url(url, move |operation| operation.accepts_method(method))
     }
 
-    /// Returns the operations that match the URL and that `is_asked_for` accepts.
+    /// Returns the operations that match the URL and that `is_wanted` accepts.
     fn operations_for_url<'a>(
         &'a self,
         url: &'a Url,
-        is_asked_for: impl Fn(&Operation) -> bool + Copy + 'a,
+        is_wanted: impl Fn(&Operation) -> bool + Copy + 'a,
     ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
         // Endpoints with parameters are searched only if no exact endpoint matches.
         let with_parameters = std::iter::once_with(|| self.parameter_positions_for_url(url)).flatten();
-        let mut forms = std::iter::once(Parameters::NONE).chain(with_parameters);
-        let found = forms.find_map(|form| {
-            let operations = self.operations_with_parameters(form, url);
-            let mut operations = operations
-                .filter(move |(_, operation)| is_asked_for(operation))
-                .peekable();
+        let mut all_positions = std::iter::once(Parameters::NONE).chain(with_parameters);
+        let found = all_positions.find_map(|positions| {
+            let operations = self.operations_with_parameters_at(positions, url);
+            let mut operations = operations.filter(move |(_, operation)| is_wanted(operation)).peekable();
             operations.peek().is_some().then_some(operations)
         });
         found.into_iter().flatten()
@@ -441,20 +439,20 @@ impl Catalog {
     /// Returns the parameter positions of endpoints with the URL's scheme, host, port and number of segments,
     /// fewest parameters first.
     fn parameter_positions_for_url(&self, url: &Url) -> impl Iterator<Item = Parameters> {
-        let duration = url_segment_count_digest(url);
-        let first = self.templates.partition_point(|(other, ..)| *other < duration);
+        let digest = url_segment_count_digest(url);
+        let first = self.templates.partition_point(|(other, ..)| *other < digest);
         let alike = self.templates.iter().skip(first);
-        let alike = alike.take_while(move |(other, ..)| *other == duration);
+        let alike = alike.take_while(move |(other, ..)| *other == digest);
         alike.map(|(.., parameters)| *parameters)
     }
 
-    /// Returns the operations of open services whose endpoint matches `url`, with parameters at `form`.
-    fn operations_with_parameters<'a>(
+    /// Returns the operations of open services whose endpoint matches `url`, with parameters at `positions`.
+    fn operations_with_parameters_at<'a>(
         &'a self,
-        form: Parameters,
+        positions: Parameters,
         url: &'a Url,
     ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
-        let digest = url_digest_ignoring_parameters(url, form);
+        let digest = url_digest_ignoring_parameters(url, positions);
         let first = self.by_endpoint.partition_point(|(other, ..)| *other < digest);
         let alike = self
             .by_endpoint

@@ -66,7 +66,7 @@ impl DecisionIds {
 }
 
 /// Returns the `decision_hash` of a decision that allows a purchase, before it is stored. `None` for a withdrawal.
-pub fn allowed_purchase_decision_hash(terms: &SettlementTerms, call: CallDescription) -> Option<DocumentHash> {
+pub fn allow_decision_hash(terms: &SettlementTerms, call: CallDescription) -> Option<DocumentHash> {
     let ids = DecisionIds::from_terms(terms)?;
     let decision = &RecordedDecision::from_terms(terms, call)?;
     let inputs = None;
@@ -268,7 +268,7 @@ impl PaymentChange<'_> {
             Self::Release(at) => ("release", at, None, Value::Null),
             Self::Withdrawal => ("withdrawal", terms.authorized_at, Some(terms.transaction), Value::Null),
         };
-        let decision_hash = call.and_then(|call| allowed_purchase_decision_hash(terms, call));
+        let decision_hash = call.and_then(|call| allow_decision_hash(terms, call));
         json!({
             "iss": issuer.as_str(),
             "iat": at.secs(),

@@ -24,13 +24,13 @@ pub struct UsageTotals {
     #[serde(rename = "tu", skip_serializing_if = "is_zero")]
     pub taken_back: Amount,
     /// The number of allowed payments.
-    #[serde(rename = "an", skip_serializing_if = "is_none")]
+    #[serde(rename = "an", skip_serializing_if = "is_zero_count")]
     pub allowed: u64,
     /// The number of blocked payments.
-    #[serde(rename = "bn", skip_serializing_if = "is_none")]
+    #[serde(rename = "bn", skip_serializing_if = "is_zero_count")]
     pub blocked: u64,
     /// The number of escalated payments.
-    #[serde(rename = "en", skip_serializing_if = "is_none")]
+    #[serde(rename = "en", skip_serializing_if = "is_zero_count")]
     pub escalated: u64,
 }
 
@@ -40,7 +40,7 @@ const fn is_zero(amount: &Amount) -> bool {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_none(number: &u64) -> bool {
+const fn is_zero_count(number: &u64) -> bool {
     *number == 0
 }
 

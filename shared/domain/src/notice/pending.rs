@@ -62,7 +62,7 @@ fn approval_request_key(event: &Event) -> Option<String> {
 }
 
 /// Returns whether an event should still be sent: the event is not too old, and the approval request has not expired.
-pub fn is_still_relevant(event: &Event, now: Timestamp) -> bool {
+pub fn is_worth_sending(event: &Event, now: Timestamp) -> bool {
     let is_over = event.kind() == EventKind::ApprovalAsked
         && event
             .data()
@@ -139,7 +139,7 @@ pub(crate) mod tests {
             (&used, 1_000 + 86_400, false),
         ];
         for (event, secs, worth) in rows {
-            assert_eq!(is_still_relevant(event, at(secs)), worth, "{secs}");
+            assert_eq!(is_worth_sending(event, at(secs)), worth, "{secs}");
         }
     }
 }

@@ -43,7 +43,7 @@ impl AccessToken {
     }
 
     /// Returns whether a text begins like an access token. The rest of the text may be invalid.
-    pub fn is_prefix_of(text: &str) -> bool {
+    pub fn has_token_prefix(text: &str) -> bool {
         text.starts_with(PREFIX)
     }
 
@@ -58,7 +58,7 @@ impl AccessToken {
         format!("purser access token v1|{agent}|{grant}|{:x}", expires_at.secs())
     }
 
-    pub(crate) fn write(agent: AgentId, grant: KeyId, expires_at: Timestamp, signature: &[u8; 64]) -> String {
+    pub(crate) fn format(agent: AgentId, grant: KeyId, expires_at: Timestamp, signature: &[u8; 64]) -> String {
         let ids = format_key_ids(agent, grant);
         let signature = BASE64_URL_SAFE_NO_PAD.encode(signature);
         format!("{PREFIX}{ids}_{:x}_{signature}", expires_at.secs())

@@ -109,7 +109,7 @@ impl OAuthKey {
     pub fn sign_access_token(&self, agent: AgentId, grant: KeyId, expires_at: Timestamp) -> String {
         let text = AccessToken::signed_text(agent, grant, expires_at);
         let signature = self.signing_key(agent, grant).sign(text.as_bytes());
-        AccessToken::write(agent, grant, expires_at, &signature.to_bytes())
+        AccessToken::format(agent, grant, expires_at, &signature.to_bytes())
     }
 
     /// Returns the text of a refresh token: `prt_<agent><grant>_<generation>_<HMAC>`.
@@ -242,7 +242,7 @@ mod tests {
         identity[0] = 1;
         let mut signature = [0; 64];
         signature[0] = 1;
-        let text = AccessToken::write(agent, grant, at(1), &signature);
+        let text = AccessToken::format(agent, grant, at(1), &signature);
         let token = AccessToken::parse(&text).unwrap();
         assert!(!token.is_signed_by(&VerificationKey::from_bytes(identity)));
     }

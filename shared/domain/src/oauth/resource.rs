@@ -3,7 +3,7 @@
 /// Returns whether every `resource` of a request is this deployment: `issuer` or `/mcp` below it, with or without a
 /// slash at the end, because clients send each of these forms. No resource or an empty value (RFC 6749 §3.1) also means
 /// this deployment.
-pub fn are_own_resources<'a>(issuer: &str, mut resources: impl Iterator<Item = &'a str>) -> bool {
+pub fn are_resources_of_issuer<'a>(issuer: &str, mut resources: impl Iterator<Item = &'a str>) -> bool {
     resources.all(|resource| {
         let path = resource.strip_prefix(issuer);
         resource.is_empty() || matches!(path, Some("" | "/" | "/mcp" | "/mcp/"))
@@ -16,7 +16,7 @@ mod tests {
 
     #[test]
     fn every_resource_of_a_request_must_be_this_deployment() {
-        let are_own = |resources: &[&str]| are_own_resources("https://a.example", resources.iter().copied());
+        let are_own = |resources: &[&str]| are_resources_of_issuer("https://a.example", resources.iter().copied());
         assert!(are_own(&[]) && are_own(&[""]));
         let own = ["", "/", "/mcp", "/mcp/"].map(|path| format!("https://a.example{path}"));
         assert!(are_own(&own.each_ref().map(String::as_str)));

@@ -65,11 +65,11 @@ impl Approval {
 
     /// Returns whether this request is used instead of a new request for a limit increase to the same user:
     /// while this request is pending, and for [`RAISE_PAUSE`] after a rejection.
-    pub fn replaces_new_request(&self, other: &LimitIncreaseRequest, now: Timestamp) -> bool {
+    pub fn is_used_instead_of(&self, new_request: &LimitIncreaseRequest, now: Timestamp) -> bool {
         let is_same_user = self
             .raise
             .as_ref()
-            .is_some_and(|increase| increase.asked_of == other.asked_of);
+            .is_some_and(|increase| increase.asked_of == new_request.asked_of);
         is_same_user
             && match &self.resolution {
                 Resolution::Pending => self.status(now).is_open(),
@@ -410,7 +410,10 @@ pub(crate) mod tests {
     #[test]
     fn an_approval_covers_one_request_with_its_payment_requirements() {
         let intent = |text: &str, units, payee| Intent {
-            offer: Offer::from_record(Amount::from_units(units).unwrap(), Address::repeat_byte(payee)),
+            offer: Offer::from_recorded_price_and_payee(
+                Amount::from_units(units).unwrap(),
+                Address::repeat_byte(payee),
+            ),
             max_payment: Amount::MAX,
             request: approval().call.request,
             service: None,

@@ -85,7 +85,7 @@ impl ProposedLimits {
     /// Returns whether a proposed budget, count limit or interval is limited to some services or categories.
     pub fn has_service_specific_counting_rule(&self) -> bool {
         let mut rules = self.rules.iter().flatten();
-        rules.any(|rule| rule.kind.counted_limit().is_some() && names_services(&rule.kind))
+        rules.any(|rule| rule.kind.counted_limit().is_some() && is_service_specific(&rule.kind))
     }
 
     /// Returns whether a proposed rule compares a payment with recent payments. Without proposed rules,
@@ -464,14 +464,14 @@ impl Backtest {
         if payee.is_none() && call.is_none() {
             return;
         }
-        for remembered in self.remembered_payments() {
+        for remembered in self.all_recent_payments_mut() {
             let recent = remembered.payments_to_service_mut(payment.service);
             recent.payees.extend(payee);
             recent.calls.extend(call);
         }
     }
 
-    fn remembered_payments(&mut self) -> impl Iterator<Item = &mut RememberedPayments> {
+    fn all_recent_payments_mut(&mut self) -> impl Iterator<Item = &mut RememberedPayments> {
         let simulations = iter::once(&mut self.proposed).chain(&mut self.current);
         let tracks = simulations.flat_map(|item| [&mut item.declined.remembered, &mut item.approved.remembered]);
         iter::once(&mut self.remembered).chain(tracks)
@@ -481,16 +481,16 @@ impl Backtest {
     pub fn count_payment_before_test(&mut self, payment: PastPayment) {
         self.recorded_payments.add(payment);
         if self.remembers {
-            for remembered in self.remembered_payments() {
+            for remembered in self.all_recent_payments_mut() {
                 remembered.add(&payment);
             }
         }
     }
 
-    /// Records a decision that can't be tested. `allowed` is the decision's payment, if the decision allowed a payment.
-    pub fn record_untested_decision(&mut self, allowed: Option<PastPayment>) {
+    /// Records a decision that can't be tested. `allowed_payment` is the decision's payment, if the decision allowed a payment.
+    pub fn record_untested_decision(&mut self, allowed_payment: Option<PastPayment>) {
         self.result.untested = self.result.untested.saturating_add(1);
-        if let Some(payment) = allowed {
+        if let Some(payment) = allowed_payment {
             self.count_payment_before_test(payment);
         }
     }
@@ -510,7 +510,7 @@ impl Backtest {
             inputs.mark_payment_as_approved();
         }
         if self.remembers {
-            for remembered in self.remembered_payments() {
+            for remembered in self.all_recent_payments_mut() {
                 remembered.apply_changes_until(payment.at);
             }
             self.add_implied_earlier_payments(&inputs, &payment);
@@ -651,7 +651,7 @@ impl SimulatedRecord<'_> {
 
     fn window_sum(&self, rule: &CountingRule<'_>, payments: &mut Payments, at: Timestamp) -> Amount {
         let kind = &rule.rule.kind;
-        let services: Vec<Option<ServiceId>> = if names_services(kind) {
+        let services: Vec<Option<ServiceId>> = if is_service_specific(kind) {
             let scopes = self.services.iter();
             let counted = scopes.filter(|(_, (slug, category))| kind.includes(slug, *category));
             counted.map(|(service, _)| Some(*service)).collect()
@@ -677,7 +677,7 @@ impl SimulatedRecord<'_> {
     }
 }
 
-fn names_services(rule: &RuleKind) -> bool {
+fn is_service_specific(rule: &RuleKind) -> bool {
     let scope = rule.scope();
     scope.services.is_some() || scope.categories.is_some()
 }

@@ -432,7 +432,7 @@ named! {
 }
 
 impl AskingKind {
-    pub(super) const fn check_label(self) -> CheckName {
+    pub(super) const fn check_name(self) -> CheckName {
         match self {
             Self::Threshold | Self::ApprovalRequired => CheckName::Approval,
             Self::DuplicateGuard => CheckName::Duplicate,
@@ -545,9 +545,7 @@ impl FirstFailure {
         inputs: &EvaluationInputs<'_>,
         asking_limits: impl Iterator<Item = AskingLimit>,
     ) -> Check {
-        let mut limits = asking_limits
-            .filter(|limit| limit.kind.check_label() == name)
-            .peekable();
+        let mut limits = asking_limits.filter(|limit| limit.kind.check_name() == name).peekable();
         let outcome = if limits.peek().is_some() && limits.all(|limit| inputs.is_waived_by_approval(&limit)) {
             CheckOutcome::Waived
         } else {

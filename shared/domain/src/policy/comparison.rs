@@ -136,18 +136,18 @@ impl Verdict {
 /// `at`.
 pub fn compare_limits(
     before: &AgentLimits<'_>,
-    now: &AgentLimits<'_>,
+    after: &AgentLimits<'_>,
     services: &[&Service],
     network: Network,
     at: Timestamp,
 ) -> Comparison {
     let mut comparison = Comparison {
-        widens: now.widens(before),
-        narrows: before.widens(now),
+        widens: after.widens(before),
+        narrows: before.widens(after),
         widened: None,
         narrowed: None,
     };
-    let mut left = MAX_REQUESTS;
+    let mut remaining_requests = MAX_REQUESTS;
     for service in services {
         for operation in &service.operations {
             let place = CallContext {
@@ -156,10 +156,10 @@ pub fn compare_limits(
                 network,
                 at,
             };
-            add_counterexamples(before, now, &place, &mut comparison, &mut left);
+            add_counterexamples(before, after, &place, &mut comparison, &mut remaining_requests);
             let is_done = (!comparison.widens || comparison.widened.is_some())
                 && (!comparison.narrows || comparison.narrowed.is_some());
-            if is_done || left == 0 {
+            if is_done || remaining_requests == 0 {
                 return comparison;
             }
         }
@@ -199,9 +199,9 @@ struct Boundaries {
 }
 
 impl Boundaries {
-    fn from_limit_change(before: &AgentLimits<'_>, now: &AgentLimits<'_>, service: &Service, at: Timestamp) -> Self {
+    fn from_limit_change(before: &AgentLimits<'_>, after: &AgentLimits<'_>, service: &Service, at: Timestamp) -> Self {
         let mut found = Self::default();
-        let policies = [before.find_policy(service.id), now.find_policy(service.id)];
+        let policies = [before.find_policy(service.id), after.find_policy(service.id)];
         for policy in policies.into_iter().flatten().map(|enabled| &enabled.policy) {
             found.amounts.insert(policy.max_per_call);
             found.amounts.insert(policy.require_approval_above);
@@ -211,8 +211,8 @@ impl Boundaries {
                 found.sums.extend(increase.caps.max_per_day);
             }
         }
-        let rules = before.agent.rules.iter().chain(&now.agent.rules);
-        let changed = rules.filter(|rule| !(before.agent.rules.contains(rule) && now.agent.rules.contains(rule)));
+        let rules = before.agent.rules.iter().chain(&after.agent.rules);
+        let changed = rules.filter(|rule| !(before.agent.rules.contains(rule) && after.agent.rules.contains(rule)));
         let changed: Vec<&Rule> = changed.filter(|rule| rule.kind.applies_to(service)).collect();
         for rule in &changed {
             found.keys.extend(rule.kind.scope().keys.into_iter().flatten());
@@ -251,14 +251,14 @@ impl Boundaries {
             .iter()
             .any(|rule| matches!(rule.kind, RuleKind::Schedule { .. }))
         {
-            let [before, now] = [before, now].map(|limits| schedules(limits.agent, service));
-            found.times.extend(first_differing_minutes(&before, &now, at));
+            let [before, after] = [before, after].map(|limits| schedules(limits.agent, service));
+            found.times.extend(first_differing_minutes(&before, &after, at));
         }
         found
     }
 
     /// Returns the payment histories to try before an example request of this amount.
-    fn example_histories(&self, amount: Amount, price: Amount) -> Vec<ExampleHistory> {
+    fn example_histories(&self, amount: Amount, expected_price: Amount) -> Vec<ExampleHistory> {
         let [repeats, payees, prices] = self.compares;
         let fresh = ExampleHistory::NONE;
         let full = self.sums.iter().filter_map(|sum| sum.plus(ONE)?.minus(amount));
@@ -282,7 +282,7 @@ impl Boundaries {
                 ..fresh
             }),
             prices.then_some(ExampleHistory {
-                usual_price: Some(price),
+                usual_price: Some(expected_price),
                 ..fresh
             }),
         ];
@@ -300,9 +300,9 @@ fn schedules<'a>(agent: &'a Agent, service: &Service) -> Vec<&'a Schedule> {
     schedules.collect()
 }
 
-/// Returns the first minute of the next seven days at which only `before` is open, and the first at which only `now` is
-/// open.
-fn first_differing_minutes(before: &[&Schedule], now: &[&Schedule], at: Timestamp) -> Vec<Timestamp> {
+/// Returns the first minute of the next seven days at which only `before` is open, and the first at which only `after`
+/// is open.
+fn first_differing_minutes(before: &[&Schedule], after: &[&Schedule], at: Timestamp) -> Vec<Timestamp> {
     const WEEK_IN_MINUTES: u64 = 7 * 24 * 60;
     let is_open = |schedules: &[&Schedule], at| schedules.iter().all(|schedule| schedule.is_open(at));
     let mut found = [None, None];
@@ -310,7 +310,7 @@ fn first_differing_minutes(before: &[&Schedule], now: &[&Schedule], at: Timestam
     let minutes = (first..first.saturating_add(WEEK_IN_MINUTES)).map(|minute| minute.saturating_mul(60));
     for time in minutes.filter_map(Timestamp::from_secs) {
         let [closing, opening] = &mut found;
-        match (is_open(before, time), is_open(now, time)) {
+        match (is_open(before, time), is_open(after, time)) {
             (true, false) => closing.get_or_insert(time),
             (false, true) => opening.get_or_insert(time),
             _ => continue,
@@ -324,10 +324,10 @@ fn first_differing_minutes(before: &[&Schedule], now: &[&Schedule], at: Timestam
 
 fn add_counterexamples(
     before: &AgentLimits<'_>,
-    now: &AgentLimits<'_>,
+    after: &AgentLimits<'_>,
     call_context: &CallContext<'_>,
     comparison: &mut Comparison,
-    remaining: &mut u32,
+    remaining_requests: &mut u32,
 ) {
     let CallContext {
         service,
@@ -338,7 +338,7 @@ fn add_counterexamples(
     let Ok(payable) = operation.payee_and_max_price(network, at) else {
         return;
     };
-    let boundaries = Boundaries::from_limit_change(before, now, service, at);
+    let boundaries = Boundaries::from_limit_change(before, after, service, at);
     let price = operation.expected_price(at);
     let highest = boundaries
         .percents
@@ -360,7 +360,7 @@ fn add_counterexamples(
     // `KeyId(0)` stands for any key that no rule contains.
     let keys = std::iter::once(KeyId(0)).chain(boundaries.keys.iter().copied());
     let keys: BTreeSet<KeyId> = keys.collect();
-    let policies = [before.find_policy(service.id), now.find_policy(service.id)];
+    let policies = [before.find_policy(service.id), after.find_policy(service.id)];
     let hosts = targets_distinguishing_policies(service, operation, policies.into_iter().flatten());
     for host in &hosts {
         for amount in &amounts {
@@ -369,10 +369,10 @@ fn add_counterexamples(
             let times = boundaries.times.iter();
             let times = times.flat_map(|at| keys.iter().map(|key| (ExampleHistory::NONE, Some(*at), *key)));
             for (history, at, key) in histories.chain(times) {
-                if *remaining == 0 {
+                if *remaining_requests == 0 {
                     return;
                 }
-                *remaining = remaining.saturating_sub(1);
+                *remaining_requests = remaining_requests.saturating_sub(1);
                 let request = Request {
                     place: call_context,
                     pay_to: payable.pay_to,
@@ -382,17 +382,17 @@ fn add_counterexamples(
                     history,
                     at,
                 };
-                let Some((before, now)) = request.evaluate(before).zip(request.evaluate(now)) else {
+                let Some((before, after)) = request.evaluate(before).zip(request.evaluate(after)) else {
                     continue;
                 };
-                let found = if now.strictness() < before.strictness() && comparison.widens {
+                let found = if after.strictness() < before.strictness() && comparison.widens {
                     &mut comparison.widened
-                } else if now.strictness() > before.strictness() && comparison.narrows {
+                } else if after.strictness() > before.strictness() && comparison.narrows {
                     &mut comparison.narrowed
                 } else {
                     continue;
                 };
-                found.get_or_insert_with(|| request.to_counterexample(before, now));
+                found.get_or_insert_with(|| request.to_counterexample(before, after));
             }
         }
     }
@@ -514,7 +514,7 @@ impl Request<'_> {
         }
     }
 
-    fn to_counterexample(&self, before: Verdict, now: Verdict) -> Counterexample {
+    fn to_counterexample(&self, before: Verdict, after: Verdict) -> Counterexample {
         Counterexample {
             service: self.place.service.slug.clone(),
             operation: self.place.operation.slug.clone(),
@@ -524,7 +524,7 @@ impl Request<'_> {
             history: self.history,
             at: self.at,
             before,
-            now,
+            now: after,
         }
     }
 }

@@ -103,8 +103,8 @@ impl<'a> Grant<'a> {
         limits::recent_payments_update(&self.facts, self.operation)
     }
     /// Returns the ids of the windows that count the payment in this unit, in the order of [`Grant::charges`].
-    pub fn counting_rules(&self, measure: WindowMeasure) -> impl Iterator<Item = RuleId> + use<'a> {
-        limits::counting_rules(self.facts, measure)
+    pub fn counting_window_ids(&self, measure: WindowMeasure) -> impl Iterator<Item = RuleId> + use<'a> {
+        limits::counting_window_ids(self.facts, measure)
     }
     /// Returns all checks in the order of evaluation.
     pub fn checks(&self) -> &[Check] {
@@ -293,7 +293,7 @@ pub fn evaluate_unpaid(call: &CallInputs<'_>) -> UnpaidDecision {
     let payment = call
         .operation
         .and_then(|operation| operation.pricing_at(call.at).payment);
-    let is_listed = is_vendor_listed(call.agent, call.service, payment.map(|payment| payment.pay_to));
+    let is_listed = is_in_all_vendor_allowlists(call.agent, call.service, payment.map(|payment| payment.pay_to));
     let vendor = failure.record_check(CheckName::Vendor, is_listed, || {
         Block::Vendor(call.service.slug.clone()).into()
     });
@@ -512,7 +512,7 @@ fn check_vendors(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> C
     })
 }
 
-fn is_vendor_listed(agent: &Agent, service: &Service, pay_to: Option<Address>) -> bool {
+fn is_in_all_vendor_allowlists(agent: &Agent, service: &Service, pay_to: Option<Address>) -> bool {
     agent.rules.iter().all(|rule| match &rule.kind {
         RuleKind::VendorAllowlist { vendors } => vendors.iter().any(|vendor| match vendor {
             Vendor::Service(slug) => *slug == service.slug,
@@ -534,7 +534,7 @@ fn is_vendor_listed(agent: &Agent, service: &Service, pay_to: Option<Address>) -
 
 fn vendor_mismatch(inputs: &EvaluationInputs<'_>, operation: &Operation) -> Option<Block> {
     let pay_to = inputs.intent.offer.pay_to();
-    if !is_vendor_listed(inputs.agent, inputs.service, Some(pay_to)) {
+    if !is_in_all_vendor_allowlists(inputs.agent, inputs.service, Some(pay_to)) {
         return Some(Block::Vendor(inputs.service.slug.clone()));
     }
     if pay_to == inputs.agent.wallet.address {
@@ -566,7 +566,7 @@ fn check_approval(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>, pol
     let Some(policy) = policy else {
         return Check::unknown(CheckName::Approval);
     };
-    let first = limits::limits_requiring_approval(inputs).find(|limit| limit.kind.check_label() == CheckName::Approval);
+    let first = limits::limits_requiring_approval(inputs).find(|limit| limit.kind.check_name() == CheckName::Approval);
     let check = match first {
         None => Check::passed(CheckName::Approval),
         Some(_) => {

@@ -34,7 +34,7 @@ impl ApprovalException {
     /// Returns whether an exception can waive the limit. Only the policy's approval threshold and rules of
     /// the kind `approval_required` can be waived.
     pub fn can_waive(limit: &AskingLimit) -> bool {
-        limit.kind.check_label() == CheckName::Approval
+        limit.kind.check_name() == CheckName::Approval
     }
 
     /// Returns whether the exception waives this limit for the payment. The caller has compared the payment's service

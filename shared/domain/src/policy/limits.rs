@@ -131,12 +131,12 @@ pub(super) fn next_time_all_schedules_open<'a>(
     schedules: &(impl Iterator<Item = &'a Schedule> + Clone),
     mut at: Timestamp,
 ) -> RetryAt {
-    /// The maximum number of rounds. A round moves the time to the next opening of each schedule in turn.
+    /// The maximum number of rounds. A round moves the time to the next open time of each schedule in turn.
     const MAX_ROUNDS: u16 = 512;
     for _ in 0..MAX_ROUNDS {
         let next = schedules
             .clone()
-            .try_fold(at, |at, schedule| schedule.next_scheduled_opening(at));
+            .try_fold(at, |at, schedule| schedule.next_open_time(at));
         match next {
             None => return RetryAt::Never,
             Some(next) if next == at => return RetryAt::At(at),
@@ -169,7 +169,7 @@ pub(super) fn window_cap(rule: &CountingRule<'_>, inputs: &EvaluationInputs<'_>)
 
 /// Returns the rule whose result the check records. Exceeded rules come first, then blocking rules, then rules with the
 /// least remaining amount.
-fn deciding_rule<'a>(
+fn most_restrictive_rule<'a>(
     inputs: &EvaluationInputs<'a>,
     is_of_kind: fn(&RuleKind) -> bool,
 ) -> Option<(CountingRule<'a>, &'a Window)> {
@@ -193,7 +193,7 @@ fn check_counting_rules(
     is_of_kind: fn(&RuleKind) -> bool,
     block: fn(CountingRule<'_>, Amount, RetryAt) -> Block,
 ) -> Option<Check> {
-    let (rule, window) = deciding_rule(inputs, is_of_kind)?;
+    let (rule, window) = most_restrictive_rule(inputs, is_of_kind)?;
     let used = window.counted_amount_at(inputs.at);
     let check = if is_exceeded(&rule, window, inputs) {
         failure.record_exceeded_limit(name, rule.action(), inputs, limits_requiring_approval(inputs), || {
@@ -423,7 +423,7 @@ pub(super) fn recent_payments_update(inputs: &EvaluationInputs<'_>, operation: &
 }
 
 /// Returns the ids of the windows of rules that count the payment in the unit `measure`.
-pub(super) fn counting_rules(
+pub(super) fn counting_window_ids(
     inputs: EvaluationInputs<'_>,
     measure: WindowMeasure,
 ) -> impl Iterator<Item = RuleId> + use<'_> {

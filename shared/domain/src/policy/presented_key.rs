@@ -50,7 +50,7 @@ impl PresentedKey {
             return Err(KeyFormatError::HeaderForm);
         }
         let token = token.trim();
-        if AccessToken::is_prefix_of(token) {
+        if AccessToken::has_token_prefix(token) {
             let token = AccessToken::parse(token).ok_or(KeyFormatError::NotAKey)?;
             return Ok(Self {
                 agent: token.agent,

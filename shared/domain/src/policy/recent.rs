@@ -304,17 +304,17 @@ impl RecentPayments {
 fn merge_newest_entries<K: Clone + PartialEq, V: Clone>(
     entries: &mut Vec<(K, V)>,
     others: &[(K, V)],
-    at: fn(&V) -> Timestamp,
+    time_of: fn(&V) -> Timestamp,
     max: usize,
 ) {
     for (key, value) in others {
         match entries.iter_mut().find(|(known, _)| known == key) {
-            Some((_, known)) if at(known) >= at(value) => {}
+            Some((_, known)) if time_of(known) >= time_of(value) => {}
             Some((_, known)) => known.clone_from(value),
             None => entries.push((key.clone(), value.clone())),
         }
     }
-    entries.sort_by_key(|(_, value)| std::cmp::Reverse(at(value)));
+    entries.sort_by_key(|(_, value)| std::cmp::Reverse(time_of(value)));
     entries.truncate(max);
 }
 

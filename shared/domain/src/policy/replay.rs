@@ -293,7 +293,8 @@ impl<'a> RecordedInputs<'a> {
             }
         );
         if is_median && recent_payments.is_none_or(|recent| recent.has_recorded_prices) {
-            let recorded = recorded_median(self.decision, self.recorded, self.service).map(|(id, ..)| id);
+            let recorded =
+                find_rule_with_recorded_median(self.decision, self.recorded, self.service).map(|(id, ..)| id);
             return self.is_rule_recorded(rule) && recorded.is_none_or(|recorded| recorded == rule.id);
         }
         recent_payments.is_some() || !rule.kind.depends_on_earlier_payments() || self.is_rule_recorded(rule)
@@ -364,7 +365,7 @@ impl<'a> RecordedInputs<'a> {
         };
         // If a check failed although an approval was used, the approval did not waive all limits of the
         // check.
-        let is_approved = |limit: &AskingLimit| self.is_approved && !decision.has_failed(limit.kind.check_label());
+        let is_approved = |limit: &AskingLimit| self.is_approved && !decision.has_failed(limit.kind.check_name());
         let asking_limits: Vec<AskingLimit> = limits::limits_requiring_approval(&inputs).filter(is_approved).collect();
         let approval = self.is_approved.then(|| GivenApproval {
             id: ApprovalId::derive(agent.id, &self.intent.fingerprint, 0),
@@ -377,7 +378,7 @@ impl<'a> RecordedInputs<'a> {
                 checks: grant.checks().to_vec(),
             },
             Decision::Refuse(denial) => {
-                let reason = reason_as_recorded(decision, denial.reason);
+                let reason = apply_recorded_approval_limit(decision, denial.reason);
                 EvaluationResult {
                     result: Some(reason.result()),
                     reason: reason.reason_text(),
@@ -446,7 +447,7 @@ impl EvaluationResult {
 
 /// Returns the reason as it would be recorded. Too many pending approval requests turn an escalation into a block after
 /// the evaluation.
-fn reason_as_recorded(decision: &RecordedDecision, reason: Reason) -> Reason {
+fn apply_recorded_approval_limit(decision: &RecordedDecision, reason: Reason) -> Reason {
     let too_many = Reason::PolicyBlocked(Block::TooManyApprovals { limit: 0 });
     if reason.result() == DecisionResult::Escalate && decision.reason == too_many.reason_text() {
         too_many
@@ -474,7 +475,7 @@ fn recorded_intent(decision: &RecordedDecision) -> Intent {
     let max_payment = decision.find_check(CheckName::MaxPayment).and_then(|check| check.limit);
     let target = decision.call.target_url.as_ref();
     Intent {
-        offer: Offer::from_record(decision.amount, decision.pay_to),
+        offer: Offer::from_recorded_price_and_payee(decision.amount, decision.pay_to),
         max_payment: max_payment.unwrap_or(Amount::ZERO),
         request: decision.call.request.clone(),
         service: None,
@@ -556,7 +557,11 @@ fn recorded_usage_by_rule(decision: &RecordedDecision, agent: &Agent, service: &
 
 /// Finds the rule whose maximum price the price check recorded. Returns the rule's id, the number of prices
 /// and a median that results in this maximum; `None` if the rule uses the catalog's price.
-fn recorded_median(decision: &RecordedDecision, rules: &[Rule], service: &Service) -> Option<(RuleId, u8, Amount)> {
+fn find_rule_with_recorded_median(
+    decision: &RecordedDecision,
+    rules: &[Rule],
+    service: &Service,
+) -> Option<(RuleId, u8, Amount)> {
     let max = decision.find_check(CheckName::Price)?.limit?;
     let operation = decision.operation.as_ref();
     let mut operations = service.operations.iter();
@@ -606,7 +611,7 @@ fn rebuild_recent_payments(
             .calls
             .push((CallDigest::from_intent(intent, operation), decision.at.before(age)));
     }
-    if let Some((_, prices, median)) = recorded_median(decision, &agent.rules, service) {
+    if let Some((_, prices, median)) = find_rule_with_recorded_median(decision, &agent.rules, service) {
         let paid = PaidPrices {
             at: decision.at,
             prices: vec![median; prices.into()],

@@ -175,12 +175,12 @@ impl Schedule {
     }
 
     /// Returns the first time at or after `at` at which payments are allowed; `None` if there is no such time.
-    pub fn next_scheduled_opening(&self, at: Timestamp) -> Option<Timestamp> {
+    pub fn next_open_time(&self, at: Timestamp) -> Option<Timestamp> {
         if self.is_open(at) {
             return Some(at);
         }
-        let openings = self.periods.iter().map(|period| period.next_start(self.zone, at));
-        openings.flatten().min()
+        let open_times = self.periods.iter().map(|period| period.next_start(self.zone, at));
+        open_times.flatten().min()
     }
 
     /// Returns whether this schedule is open whenever `other` is. `false` for different time zones.
@@ -227,10 +227,10 @@ impl SchedulePeriod {
         for _ in 0..MAX_SEARCH_DAYS {
             let to = from.saturating_add(DAY);
             let change = zone.first_offset_change_between(from, to);
-            let first = self.first_opening_between(zone, from, change.unwrap_or(to));
-            let opening = first.or_else(|| self.first_opening_between(zone, change?, to));
-            if let Some(opening) = opening {
-                return Timestamp::from_secs(opening.unsigned_abs());
+            let first = self.first_open_time_between(zone, from, change.unwrap_or(to));
+            let open_time = first.or_else(|| self.first_open_time_between(zone, change?, to));
+            if let Some(open_time) = open_time {
+                return Timestamp::from_secs(open_time.unsigned_abs());
             }
             from = to;
         }
@@ -238,8 +238,8 @@ impl SchedulePeriod {
     }
 
     /// Returns whether a clock that shows this time, in seconds since the epoch, is in the period.
-    fn contains(&self, wall: i64) -> bool {
-        let (day, minute) = (wall.div_euclid(DAY), wall.rem_euclid(DAY).div_euclid(MINUTE));
+    fn contains(&self, wall_time: i64) -> bool {
+        let (day, minute) = (wall_time.div_euclid(DAY), wall_time.rem_euclid(DAY).div_euclid(MINUTE));
         let (from, to) = (i64::from(self.from.0), i64::from(self.to.0));
         if from < to {
             self.starts_on_day(day) && (from..to).contains(&minute)
@@ -258,19 +258,19 @@ impl SchedulePeriod {
 
     /// Returns the first second in `from..to` that is in the period. The zone's UTC offset must be constant in this
     /// range.
-    fn first_opening_between(&self, zone: ZoneName, from: i64, to: i64) -> Option<i64> {
+    fn first_open_time_between(&self, zone: ZoneName, from: i64, to: i64) -> Option<i64> {
         let offset = zone.utc_offset(from);
         let (start, end) = (from.saturating_add(offset), to.saturating_add(offset));
         if from < to && self.contains(start) {
             return Some(from);
         }
         let days = start.div_euclid(DAY)..=end.div_euclid(DAY);
-        let openings = days.filter(|day| self.starts_on_day(*day)).map(|day| {
+        let open_times = days.filter(|day| self.starts_on_day(*day)).map(|day| {
             day.saturating_mul(DAY)
                 .saturating_add(i64::from(self.from.0).saturating_mul(MINUTE))
         });
-        let mut openings = openings.filter(|opening| (start..end).contains(opening));
-        openings.next().map(|opening| opening.saturating_sub(offset))
+        let mut open_times = open_times.filter(|open_time| (start..end).contains(open_time));
+        open_times.next().map(|open_time| open_time.saturating_sub(offset))
     }
 }
 
@@ -370,7 +370,7 @@ mod tests {
         for (day, from, to, at, opens) in rows {
             let schedule = schedule("UTC", &[day], from, to);
             assert_eq!(
-                schedule.next_scheduled_opening(time(at)),
+                schedule.next_open_time(time(at)),
                 Some(time(opens)),
                 "{schedule:?} {at}"
             );
@@ -453,7 +453,7 @@ mod tests {
         ];
         for (schedule, at, opens) in rows {
             assert_eq!(
-                schedule.next_scheduled_opening(time(at)),
+                schedule.next_open_time(time(at)),
                 Some(time(opens)),
                 "{schedule:?} {at}"
             );
@@ -527,14 +527,14 @@ mod tests {
             ("2026-11-28T11:59:59Z", "2026-11-28T11:59:59Z"),
             ("2026-11-28T12:00:00Z", "2026-11-30T09:00:00Z"),
         ] {
-            assert_eq!(both.next_scheduled_opening(time(at)), Some(time(opens)), "{at}");
+            assert_eq!(both.next_open_time(time(at)), Some(time(opens)), "{at}");
         }
         assert!(both.covers(&schedule(&[saturday])) && !schedule(&[week]).covers(&both));
     }
 
     proptest! {
         #[test]
-        fn the_next_opening_of_a_schedule_is_its_first_open_minute(
+        fn the_next_open_time_of_a_schedule_is_its_first_open_minute(
             zone in prop::sample::select(vec!["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu",
                 "Australia/Lord_Howe", "Pacific/Chatham", "America/St_Johns", "Africa/Casablanca"]),
             periods in prop::collection::vec(
@@ -556,7 +556,7 @@ mod tests {
             }
             let at = Timestamp::from_secs(minute * 60).unwrap();
             let mut minutes = (minute..minute + 15 * 1_440).map(|minute| Timestamp::from_secs(minute * 60).unwrap());
-            prop_assert_eq!(schedule.next_scheduled_opening(at), minutes.find(|at| schedule.is_open(*at)));
+            prop_assert_eq!(schedule.next_open_time(at), minutes.find(|at| schedule.is_open(*at)));
         }
     }
 }

@@ -41,7 +41,7 @@ impl Shadow {
 
     /// Returns a version that grows with each new shadow policy and with each update of the limits that it would
     /// replace.
-    pub fn version_with_updates(&self, update_count: u64) -> u64 {
+    pub fn if_match_version(&self, update_count: u64) -> u64 {
         u64::try_from(self.attached_at.micros())
             .unwrap_or(0)
             .saturating_add(update_count)
@@ -92,7 +92,7 @@ mod tests {
         };
         let version = |secs, agent, named, other| {
             let edits = Shadow::count_updates(&terms, agent, &[policy(1, named), policy(2, other)]);
-            shadow(secs).version_with_updates(edits)
+            shadow(secs).if_match_version(edits)
         };
         let first = version(10, 1, 1, 1);
         assert_eq!(version(10, 1, 1, 2), first);

@@ -74,7 +74,7 @@ impl TemplateKey {
         match text.strip_prefix(Self::CATEGORY) {
             Some(category) => Category::from_name(category)
                 .map(Self::Category)
-                .ok_or_else(|| format!("the category {}", Category::choices_message())),
+                .ok_or_else(|| format!("the category {}", Category::allowed_names_message())),
             None if text == Self::EVERY => Ok(Self::Every),
             None => catalog
                 .find_by_reference(text)
@@ -174,7 +174,7 @@ impl FollowedTemplate {
     }
 
     /// Returns the template versions that a merge needs as the base.
-    pub fn merge_base_versions(&self) -> impl Iterator<Item = u64> {
+    pub fn base_versions_for_merge(&self) -> impl Iterator<Item = u64> {
         self.applied
             .into_iter()
             .chain(self.rules)
@@ -183,7 +183,7 @@ impl FollowedTemplate {
 
     /// Creates the record that is stored before `template` is applied. `before` is the agent's previous record.
     #[must_use]
-    pub fn with_started_version(template: &PolicyTemplate, before: Option<&Self>) -> Self {
+    pub fn for_template_being_applied(template: &PolicyTemplate, before: Option<&Self>) -> Self {
         let mut begun = before.map(|before| before.started_versions.clone()).unwrap_or_default();
         begun.retain(|version| *version != template.version);
         begun.push(template.version);
@@ -405,7 +405,7 @@ impl TemplateTerms {
 pub struct TemplateBases<'a> {
     /// The template that the agent follows.
     pub followed_template: Option<&'a FollowedTemplate>,
-    /// The limits of the versions in [`FollowedTemplate::merge_base_versions`].
+    /// The limits of the versions in [`FollowedTemplate::base_versions_for_merge`].
     pub terms: Option<&'a BTreeMap<u64, TemplateTerms>>,
 }
 
@@ -751,9 +751,9 @@ fn policy_change_field_values(change: &PolicyChange) -> [Option<Value>; 6] {
         units(policy.require_approval_above),
         policy.enabled_operations.as_ref().map(|scope| match scope {
             All => Value::Null,
-            Only(slugs) => sorted_texts(slugs),
+            Only(slugs) => sorted_json_strings(slugs),
         }),
-        policy.allowed_domains.as_deref().map(sorted_texts),
+        policy.allowed_domains.as_deref().map(sorted_json_strings),
     ]
 }
 
@@ -764,12 +764,15 @@ fn enabled_service_field_values(record: &EnabledService) -> [Value; 6] {
         json!(policy.max_per_call.units()),
         json!(policy.max_per_day.units()),
         json!(policy.require_approval_above.units()),
-        policy.enabled_operations.as_deref().map_or(Value::Null, sorted_texts),
-        sorted_texts(&policy.allowed_domains),
+        policy
+            .enabled_operations
+            .as_deref()
+            .map_or(Value::Null, sorted_json_strings),
+        sorted_json_strings(&policy.allowed_domains),
     ]
 }
 
-fn sorted_texts<T: ToString>(items: &[T]) -> Value {
+fn sorted_json_strings<T: ToString>(items: &[T]) -> Value {
     let mut texts: Vec<String> = items.iter().map(ToString::to_string).collect();
     texts.sort_unstable();
     texts.dedup();

@@ -179,9 +179,9 @@ fn uuid_time(id: Uuid) -> Timestamp {
 impl ApprovalId {
     /// Derives the id of the approval request number `sequence` for exactly this payment request.
     ///
-    /// Identical payment requests share a [`ApprovalId::lineage`], which is the store's partition key. At most one
-    /// approval of a lineage is open, so a repeated payment request creates no second approval request. The id is a
-    /// UUIDv8 (RFC 9562 §5.8).
+    /// The approvals of identical payment requests have the same [`ApprovalId::request_prefix`], which is the store's
+    /// partition key. At most one approval with the same prefix is open, so a repeated payment request creates no
+    /// second approval request. The id is a UUIDv8 (RFC 9562 §5.8).
     pub fn derive(agent: AgentId, fingerprint: &Fingerprint, sequence: u32) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"purser/approval/v1\0");
@@ -205,19 +205,22 @@ impl ApprovalId {
 
     /// Returns the common part of the ids of all approval requests for the same payment request: 96 bits, in
     /// hexadecimal.
-    pub fn lineage(self) -> String {
+    pub fn request_prefix(self) -> String {
         self.0.simple().to_string().chars().take(24).collect()
     }
 
-    /// Returns the id with this [`ApprovalId::lineage`] and sequence number; `None` if the text is not a lineage.
-    pub fn from_lineage(lineage: &str, sequence: u32) -> Option<Self> {
-        let id = Uuid::try_parse(&format!("{lineage}{sequence:08x}")).ok().map(Self)?;
-        (id.lineage() == lineage).then_some(id)
+    /// Returns the id with this [`ApprovalId::request_prefix`] and sequence number; `None` if the text is not such a
+    /// prefix.
+    pub fn from_request_prefix(request_prefix: &str, sequence: u32) -> Option<Self> {
+        let id = Uuid::try_parse(&format!("{request_prefix}{sequence:08x}"))
+            .ok()
+            .map(Self)?;
+        (id.request_prefix() == request_prefix).then_some(id)
     }
 
     /// Returns whether `other` is a later approval for the same agent and payment request.
     pub fn is_before(self, other: Self) -> bool {
-        self.lineage() == other.lineage() && self.sequence() < other.sequence()
+        self.request_prefix() == other.request_prefix() && self.sequence() < other.sequence()
     }
 
     /// Returns the approval's number, from 0, among the approvals for the same agent and payment request.
@@ -252,13 +255,16 @@ mod tests {
         let agent = AgentId::from_uuid(Uuid::from_u128(7));
         let fingerprint = Fingerprint::for_text("a");
         let [first, second] = [0, 1].map(|sequence| ApprovalId::derive(agent, &fingerprint, sequence));
-        assert_eq!(first.lineage(), second.lineage());
+        assert_eq!(first.request_prefix(), second.request_prefix());
         assert_eq!((first.sequence(), second.sequence()), (0, 1));
-        assert_eq!(ApprovalId::from_lineage(&second.lineage(), 1), Some(second));
-        assert_eq!(ApprovalId::from_lineage("x", 1), None);
+        assert_eq!(
+            ApprovalId::from_request_prefix(&second.request_prefix(), 1),
+            Some(second)
+        );
+        assert_eq!(ApprovalId::from_request_prefix("x", 1), None);
         assert_ne!(
-            first.lineage(),
-            ApprovalId::derive(agent, &Fingerprint::for_text("b"), 0).lineage()
+            first.request_prefix(),
+            ApprovalId::derive(agent, &Fingerprint::for_text("b"), 0).request_prefix()
         );
     }
 

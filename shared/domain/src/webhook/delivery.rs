@@ -171,14 +171,14 @@ pub fn test_event(
     source: EventSource,
     user: &UserId,
     endpoint: impl Display,
-    request: DeliveryId,
+    request_id: DeliveryId,
 ) -> Result<Event, EventError> {
     let kind = EventKind::WebhookTest;
     Event::new(
-        EventId::derive(kind, &[&endpoint, user, &request]),
+        EventId::derive(kind, &[&endpoint, user, &request_id]),
         source,
         kind,
-        request.requested_at(),
+        request_id.requested_at(),
         EventSubject::Person(user.clone()),
         Some(user.clone()),
         EventData::new().text("endpoint_id", endpoint),

@@ -180,7 +180,7 @@ struct PayloadV2<'a> {
 /// Returns the v2 payload (x402 v2 specification, transports/http). Servers compare `accepted` with their own
 /// payment requirements and reject changed extensions, so the payload repeats both unchanged, except for an
 /// added payment id.
-fn payment_payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value) -> String {
+fn payment_payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed_payload: &Value) -> String {
     let UnreadMembers(fields) = serde_json::from_str(requirement.get()).unwrap_or_default();
     let field = |name: &str| {
         let found = fields.iter().find(|(field, _)| field == name);
@@ -199,7 +199,7 @@ fn payment_payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed
     let with_id = extensions.and_then(|extensions| add_payment_identifier(extensions, nonce));
     let payload = PayloadV2 {
         version: offer.version().number(),
-        payload: signed,
+        payload: signed_payload,
         accepted,
         resource,
         extensions: with_id.as_deref().or(extensions),

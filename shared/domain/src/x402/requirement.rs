@@ -143,7 +143,7 @@ impl Offer {
 
     /// Creates payment requirements from a recorded price and payee, for a replay. No payment can be signed for these
     /// payment requirements.
-    pub(crate) const fn from_record(amount: Amount, pay_to: Address) -> Self {
+    pub(crate) const fn from_recorded_price_and_payee(amount: Amount, pay_to: Address) -> Self {
         Self {
             version: X402Version::V2,
             index: 0,

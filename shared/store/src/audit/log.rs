@@ -77,7 +77,7 @@ impl AuditLog {
     }
 
     /// Adds the audit rows of a finding, such as an unexplained transfer, unless the rows exist. Writes no other row.
-    pub async fn add_audit_finding(&self, entry: &AuditEntry) -> Result<()> {
+    pub async fn add_entry_if_absent(&self, entry: &AuditEntry) -> Result<()> {
         let mut transaction = Transaction::new();
         transaction.add_audit_rows((), entry)?;
         // If the conditions fail, the rows already exist.
@@ -153,7 +153,7 @@ impl AuditLog {
 
 pub(crate) fn read_record(row: Row<'_>, item: &Item) -> Result<AuditRecord> {
     let id = AuditId::parse(key::sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
-    let owner = key::actor_in_key(item);
+    let owner = key::find_actor_id(item);
     let actor = if let Some(owner) = owner.clone().filter(|_| item.contains_key(BY_RULE)) {
         Actor::Rule { owner }
     } else if let Some(owner) = owner.clone().filter(|_| item.contains_key(BY_CLIENT)) {

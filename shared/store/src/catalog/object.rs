@@ -95,7 +95,9 @@ impl CatalogTable {
             Some(found) => found,
             None => (version, self.read_services().await?),
         };
-        let shown = services.into_iter().map(|service| summary.with_probe_labels(service));
+        let shown = services
+            .into_iter()
+            .map(|service| summary.service_with_probe_results(service));
         Ok(CatalogVersion {
             version,
             catalog: Catalog::new(shown.collect()),
@@ -124,7 +126,7 @@ impl CatalogTable {
             };
             // Chunks are removed only after a newer head was written, so this chunk is lost.
             if lost.as_ref() == Some(&head) {
-                return Err(damaged_error("a chunk is missing"));
+                return Err(damaged_catalog_object_error("a chunk is missing"));
             }
             if let Some(packed) = self.read_chunks(&head).await? {
                 let services = decompress_services(&packed)?;
@@ -133,7 +135,7 @@ impl CatalogTable {
             }
             lost = Some(head);
         }
-        Err(damaged_error("the object was replaced during each read"))
+        Err(damaged_catalog_object_error("the object was replaced during each read"))
     }
 
     /// Reads the compressed bytes; `None` if a chunk is missing.
@@ -154,7 +156,9 @@ impl CatalogTable {
             packed.extend_from_slice(bytes.as_ref());
         }
         if Fingerprint::for_catalog(&packed) != head.digest {
-            return Err(damaged_error("the hash of the chunks differs from the head"));
+            return Err(damaged_catalog_object_error(
+                "the hash of the chunks differs from the head",
+            ));
         }
         Ok(Some(packed))
     }
@@ -250,7 +254,8 @@ const BYTES: &str = "bytes";
 fn compress_services(mut services: Vec<Item>) -> Result<Vec<u8>> {
     services.sort_by(|a, b| partition_key(a).cmp(partition_key(b)));
     let services: Option<Vec<Value>> = services.iter().map(item_to_json).collect();
-    let services = services.ok_or_else(|| damaged_error("a service has an attribute of an unsupported type"))?;
+    let services =
+        services.ok_or_else(|| damaged_catalog_object_error("a service has an attribute of an unsupported type"))?;
     let text = Value::Array(services).to_string();
     if text.len() > MAX_BYTES {
         return Err(catalog_too_large_error());
@@ -261,13 +266,13 @@ fn compress_services(mut services: Vec<Item>) -> Result<Vec<u8>> {
 fn decompress_services(packed: &[u8]) -> Result<Vec<Item>> {
     let text = decompress_to_vec_zlib_with_limit(packed, MAX_BYTES);
     let text = text.map_err(|error| Error::internal(READING, Fault::new(error.to_string())))?;
-    let services: Vec<Value> =
-        serde_json::from_slice(&text).map_err(|_| damaged_error("the decompressed object is not a list"))?;
+    let services: Vec<Value> = serde_json::from_slice(&text)
+        .map_err(|_| damaged_catalog_object_error("the decompressed object is not a list"))?;
     let services: Option<Vec<Item>> = services.into_iter().map(item_from_json).collect();
-    services.ok_or_else(|| damaged_error("a list element is not an item"))
+    services.ok_or_else(|| damaged_catalog_object_error("a list element is not an item"))
 }
 
-fn damaged_error(message: &'static str) -> Error {
+fn damaged_catalog_object_error(message: &'static str) -> Error {
     Error::internal("encoding or decoding the catalog's object", Fault::new(message))
 }
 

@@ -1,5 +1,5 @@
 //! A summary of all probe results in one DynamoDB item. It contains only labels that don't affect payments
-//! ([`ProbeRecord::with_probe_labels`]). Only the probe writes this item.
+//! ([`ProbeRecord::service_with_probe_results`]). Only the probe writes this item.
 
 use crate::{
     catalog::table::{CatalogTable, READING},
@@ -58,7 +58,7 @@ impl ProbeSummary {
     }
 
     /// Adds the probe results to a service, for display: the trust status, and the availability of the operations.
-    pub(crate) fn with_probe_labels(&self, mut service: Service) -> Service {
+    pub(crate) fn service_with_probe_results(&self, mut service: Service) -> Service {
         if *self == Self::default() {
             return service;
         }

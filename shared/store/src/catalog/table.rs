@@ -102,7 +102,7 @@ impl CatalogTable {
         for item in &items {
             match partition_key(item).strip_prefix(key::PROBES) {
                 Some(id) => {
-                    records.insert(id, self.read_probes(item)?);
+                    records.insert(id, self.read_probe_record_item(item)?);
                 }
                 None => services.push(self.read_service(item)?),
             }
@@ -124,7 +124,7 @@ impl CatalogTable {
     /// Reads the probe record of a service, strongly consistent; empty if the service was never probed.
     pub async fn read_probe_record(&self, id: ServiceId) -> Result<ProbeRecord> {
         let item = self.get_item(key::probes_key(id)).await?;
-        let record = item.map(|item| self.read_probes(&item)).transpose()?;
+        let record = item.map(|item| self.read_probe_record_item(&item)).transpose()?;
         Ok(record.unwrap_or_default())
     }
 
@@ -277,7 +277,7 @@ impl CatalogTable {
         Row::new(&self.table, item).read()
     }
 
-    pub(crate) fn read_probes(&self, item: &Item) -> Result<ProbeRecord> {
+    pub(crate) fn read_probe_record_item(&self, item: &Item) -> Result<ProbeRecord> {
         let row = Row::new(&self.table, item);
         let operations = match item.get("probes") {
             // A probe was requested, but the service was never probed.

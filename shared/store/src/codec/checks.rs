@@ -18,8 +18,8 @@ impl Attribute for Vec<Check> {
             let numbers = [(LIMIT, check.limit), (USED, check.used), (REMAINING, check.remaining)];
             let present = numbers.iter().filter(|(_, number)| number.is_some());
             let flags = present.fold(0, |flags, (flag, _)| flags | flag);
-            bytes.push(name_code(check.name));
-            bytes.push(flags | outcome_code(check.outcome).saturating_mul(OUTCOME));
+            bytes.push(check_name_code(check.name));
+            bytes.push(flags | check_outcome_code(check.outcome).saturating_mul(OUTCOME));
             for number in numbers.into_iter().filter_map(|(_, number)| number) {
                 write_number(&mut bytes, number.units());
             }
@@ -39,13 +39,16 @@ impl Attribute for Vec<Check> {
 
 fn read_check(bytes: &mut &[u8]) -> Option<Check> {
     let code = take_byte(bytes)?;
-    let name = CheckName::ALL.iter().copied().find(|name| name_code(*name) == code)?;
+    let name = CheckName::ALL
+        .iter()
+        .copied()
+        .find(|name| check_name_code(*name) == code)?;
     let byte = take_byte(bytes)?;
     let code = byte / OUTCOME;
     let outcome = CheckOutcome::ALL
         .iter()
         .copied()
-        .find(|outcome| outcome_code(*outcome) == code)?;
+        .find(|outcome| check_outcome_code(*outcome) == code)?;
     let mut number = |flag: u8| {
         if byte & flag == 0 {
             return Some(None);
@@ -61,7 +64,7 @@ fn read_check(bytes: &mut &[u8]) -> Option<Check> {
     })
 }
 
-const fn name_code(name: CheckName) -> u8 {
+const fn check_name_code(name: CheckName) -> u8 {
     match name {
         CheckName::ServiceEnabled => 1,
         CheckName::AgentActive => 2,
@@ -84,7 +87,7 @@ const fn name_code(name: CheckName) -> u8 {
     }
 }
 
-const fn outcome_code(outcome: CheckOutcome) -> u8 {
+const fn check_outcome_code(outcome: CheckOutcome) -> u8 {
     match outcome {
         CheckOutcome::Passed => 0,
         CheckOutcome::Failed => 1,
@@ -152,10 +155,12 @@ mod tests {
 
     #[test]
     fn check_names_and_outcomes_have_unique_codes() {
-        let names: std::collections::BTreeSet<u8> = CheckName::ALL.iter().map(|name| name_code(*name)).collect();
+        let names: std::collections::BTreeSet<u8> = CheckName::ALL.iter().map(|name| check_name_code(*name)).collect();
         assert_eq!(names.len(), CheckName::ALL.len());
-        let outcomes: std::collections::BTreeSet<u8> =
-            CheckOutcome::ALL.iter().map(|outcome| outcome_code(*outcome)).collect();
+        let outcomes: std::collections::BTreeSet<u8> = CheckOutcome::ALL
+            .iter()
+            .map(|outcome| check_outcome_code(*outcome))
+            .collect();
         assert_eq!(outcomes.len(), CheckOutcome::ALL.len());
     }
 

@@ -69,10 +69,10 @@ macro_rules! fields {
     (@write $draft:ident, $value:expr, $name:literal) => { $draft.with($name, $value) };
     (@write $draft:ident, $value:expr, $name:literal optional) => { $draft.with_optional($name, $value.as_ref()) };
     (@write $draft:ident, $value:expr, $name:literal or_default) => {
-        $draft.with_unless($name, $value, &Default::default())
+        $draft.with_unless_default($name, $value, &Default::default())
     };
     (@write $draft:ident, $value:expr, $name:literal unless($default:expr)) => {
-        $draft.with_unless($name, $value, &$default)
+        $draft.with_unless_default($name, $value, &$default)
     };
     (@write $draft:ident, $value:expr, part) => { $draft.with_fields($value) };
     (@write $draft:ident, $value:expr, part_if($name:literal)) => {

@@ -144,7 +144,12 @@ impl Draft {
         }
     }
 
-    pub(crate) fn with_unless<T: Attribute + PartialEq>(self, name: &'static str, value: &T, default: &T) -> Self {
+    pub(crate) fn with_unless_default<T: Attribute + PartialEq>(
+        self,
+        name: &'static str,
+        value: &T,
+        default: &T,
+    ) -> Self {
         self.with_optional(name, Some(value).filter(|value| *value != default))
     }
 

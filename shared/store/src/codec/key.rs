@@ -223,11 +223,11 @@ pub(crate) fn audit_partitions(scope: &AuditScope) -> Vec<String> {
     }
 }
 
-pub(crate) fn actor_in_key(item: &Item) -> Option<UserId> {
+pub(crate) fn find_actor_id(item: &Item) -> Option<UserId> {
     UserId::parse(find_text(item, "pk")?.strip_prefix(BY_PERSON)?)
 }
 
-pub(crate) fn agent_in_key(item: &Item) -> Option<AgentId> {
+pub(crate) fn find_agent_id(item: &Item) -> Option<AgentId> {
     parse_agent(find_text(item, "pk")?)
 }
 
@@ -308,16 +308,16 @@ pub(crate) fn parse_window(partition: &str) -> Option<WindowScope> {
     }
 }
 
-const APPROVAL_LINEAGES: &str = "AP#";
+const APPROVAL_PARTITIONS: &str = "AP#";
 
-/// The partition of all approvals that belong to the same agent and request ([`ApprovalId::lineage`]).
+/// The partition of all approvals that belong to the same agent and request ([`ApprovalId::request_prefix`]).
 pub(crate) fn approval_partition(id: ApprovalId) -> String {
-    format!("{APPROVAL_LINEAGES}{}", id.lineage())
+    format!("{APPROVAL_PARTITIONS}{}", id.request_prefix())
 }
 
-pub(crate) fn approval_in_key(item: &Item) -> Option<ApprovalId> {
-    let lineage = find_text(item, "pk")?.strip_prefix(APPROVAL_LINEAGES)?;
-    ApprovalId::from_lineage(lineage, sort_key_text(item).parse().ok()?)
+pub(crate) fn find_approval_id(item: &Item) -> Option<ApprovalId> {
+    let request_prefix = find_text(item, "pk")?.strip_prefix(APPROVAL_PARTITIONS)?;
+    ApprovalId::from_request_prefix(request_prefix, sort_key_text(item).parse().ok()?)
 }
 
 /// The number of partitions per block for claims, because a partition accepts a thousand writes a second.
@@ -409,11 +409,11 @@ pub(crate) mod owned {
         Some((AgentId::parse(id)?, Timestamp::from_micros(at.parse().ok()?)?))
     }
 
-    pub(crate) fn undecided_key(id: ApprovalId, created_at: Timestamp) -> String {
+    pub(crate) fn undecided_approval_key(id: ApprovalId, created_at: Timestamp) -> String {
         approval_index_key(UNDECIDED, id, created_at)
     }
 
-    pub(crate) fn decided_key(id: ApprovalId, created_at: Timestamp) -> String {
+    pub(crate) fn decided_approval_key(id: ApprovalId, created_at: Timestamp) -> String {
         approval_index_key(DECIDED, id, created_at)
     }
 

@@ -29,14 +29,19 @@ pub(crate) async fn put_item(db: &Client, table: &str, item: Item, operation: &'
     output.map(|_| ()).map_err(store_error(operation))
 }
 
-/// Requires the stored version `previous` of the item, or no stored item if `previous` is 0.
-pub(crate) fn put_version_request(db: &Client, table: &str, item: Item, previous: u64) -> PutItemFluentBuilder {
+/// Requires `stored_version` of the item, or no stored item if `stored_version` is 0.
+pub(crate) fn put_request_if_version(
+    db: &Client,
+    table: &str,
+    item: Item,
+    stored_version: u64,
+) -> PutItemFluentBuilder {
     let put = put_request(db, table, item);
-    match previous {
+    match stored_version {
         0 => put.condition_expression("attribute_not_exists(pk)"),
-        previous => put
+        stored_version => put
             .condition_expression("ver = :previous")
-            .expression_attribute_values(":previous", previous.write()),
+            .expression_attribute_values(":previous", stored_version.write()),
     }
 }
 

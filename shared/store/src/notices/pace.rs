@@ -2,7 +2,7 @@
 
 use crate::{
     codec::attribute::Item, codec::fields::fields, codec::item::Draft, codec::key::Key,
-    codec::table::put_version_request, transact::was_applied, webhooks::table::WebhooksTable,
+    codec::table::put_request_if_version, transact::was_applied, webhooks::table::WebhooksTable,
 };
 use purser_domain::{NoticeChannel, NotificationPace, Result, Timestamp, UserId};
 
@@ -32,7 +32,7 @@ impl WebhooksTable {
         pace: &NotificationPace,
         now: Timestamp,
     ) -> Result<bool> {
-        let put = put_version_request(
+        let put = put_request_if_version(
             &self.db,
             &self.table,
             write_pace(user, channel, pace, now),

@@ -222,7 +222,10 @@ impl Ledger {
     }
 
     /// Reads the agents' descriptions of the provider calls that these settlements pay for.
-    pub async fn read_calls(&self, settlements: &[Settlement]) -> Result<HashMap<SettlementId, CallDescription>> {
+    pub async fn read_call_descriptions(
+        &self,
+        settlements: &[Settlement],
+    ) -> Result<HashMap<SettlementId, CallDescription>> {
         let terms = settlements.iter().map(|settlement| &settlement.terms);
         let keys: Vec<Key> = terms
             .filter(|terms| terms.purchase().is_some())

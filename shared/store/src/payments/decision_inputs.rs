@@ -162,7 +162,7 @@ impl Ledger {
         let left = PagesLeft::for_one_call();
         let budgets = service_state.budgets.iter_mut().map(|(_, window)| window);
         for window in std::iter::once(&mut service_state.day).chain(budgets) {
-            self.read_expired_entries(window, at, &left).await?;
+            self.read_past_expired_payments(window, at, &left).await?;
         }
         Ok(())
     }
@@ -188,7 +188,7 @@ impl Ledger {
         if let Some(default) = &default {
             day.stamp = default.version;
         }
-        let budgets = self.read_budget_windows(agent, payee).await?;
+        let budgets = self.read_counting_rule_windows(agent, payee).await?;
         // Before the first payment to the service, the list of recent payments is empty and therefore complete.
         let is_remembered = day.version == 0
             || agent
@@ -254,7 +254,7 @@ impl Ledger {
 
     /// Reads the windows of the agent's counting rules, and returns whether all are backfilled. Returns `None` if a
     /// rule and its window have different versions.
-    async fn read_budget_windows(
+    async fn read_counting_rule_windows(
         &self,
         agent: Option<&Agent>,
         payee: Option<Address>,

@@ -90,7 +90,7 @@ impl Ledger {
         let mut backoff = Backoff::new();
         let mut place = match previous_approval {
             // Most escalated requests are new, so the number 0 is tried without a read.
-            None => ApprovalSlot::New(required_approval(decision, expires_at, 0)?, None),
+            None => ApprovalSlot::New(new_approval(decision, expires_at, 0)?, None),
             Some(_) => self.read_approval_slot(decision, expires_at).await?,
         };
         loop {
@@ -109,7 +109,9 @@ impl Ledger {
             }
             if let Some(item) = rejection.existing_item(Role::Approval) {
                 let existing = self.read_approval_item(place.approval().id, item)?;
-                place = if is_open_for_decision(&existing, decision) && existing.waives(approval_limits(decision)) {
+                place = if is_open_for_decision(&existing, decision)
+                    && existing.waives(limits_requiring_approval(decision))
+                {
                     ApprovalSlot::Taken(existing)
                 } else {
                     self.read_approval_slot(decision, expires_at).await?
@@ -184,13 +186,13 @@ impl Ledger {
     /// Returns the request's newest approval if it is open and waives all limits, and otherwise a new approval.
     async fn read_approval_slot(&self, decision: &DecisionRecord, expires_at: Timestamp) -> Result<ApprovalSlot> {
         let Some(newest) = self.read_newest_approval(decision.agent, &decision.fingerprint).await? else {
-            return Ok(ApprovalSlot::New(required_approval(decision, expires_at, 0)?, None));
+            return Ok(ApprovalSlot::New(new_approval(decision, expires_at, 0)?, None));
         };
         let is_open = is_open_for_decision(&newest, decision);
-        if is_open && newest.waives(approval_limits(decision)) {
+        if is_open && newest.waives(limits_requiring_approval(decision)) {
             return Ok(ApprovalSlot::Taken(newest));
         }
-        let next = required_approval(decision, expires_at, next_approval_sequence(Some(&newest))?)?;
+        let next = new_approval(decision, expires_at, next_approval_sequence(Some(&newest))?)?;
         Ok(ApprovalSlot::New(next, is_open.then(|| Box::new(newest))))
     }
 
@@ -229,7 +231,7 @@ pub(crate) fn next_approval_sequence(newest: Option<&Approval>) -> Result<u32> {
     })
 }
 
-fn approval_limits(decision: &DecisionRecord) -> &[AskingLimit] {
+fn limits_requiring_approval(decision: &DecisionRecord) -> &[AskingLimit] {
     match &decision.reason {
         Reason::ApprovalRequired {
             asking: asking_limits, ..
@@ -244,7 +246,7 @@ fn was_written_by_this_call(record: &IdempotencyRecord, decision: &DecisionRecor
         if *transaction == decision.transaction && *approval == slot.approval().id)
 }
 
-fn required_approval(decision: &DecisionRecord, expires_at: Timestamp, sequence: u32) -> Result<Approval> {
+fn new_approval(decision: &DecisionRecord, expires_at: Timestamp, sequence: u32) -> Result<Approval> {
     let (
         Reason::ApprovalRequired {
             threshold,

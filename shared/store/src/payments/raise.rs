@@ -38,7 +38,7 @@ impl Ledger {
         loop {
             let newest = self.read_newest_approval(approval.agent, &approval.fingerprint).await?;
             let number = match newest {
-                Some(newest) if newest.replaces_new_request(increase, approval.created_at) => {
+                Some(newest) if newest.is_used_instead_of(increase, approval.created_at) => {
                     return Ok(LimitIncreaseRequestResult::Already(newest));
                 }
                 newest => next_approval_sequence(newest.as_ref())?,

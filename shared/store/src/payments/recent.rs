@@ -111,7 +111,7 @@ pub(crate) fn read_recent_payments(row: Row<'_>, totals: &Item) -> Result<Recent
 impl Ledger {
     /// Stores the payee of a confirmed payment if the decision checked the payee, and the price if the decision checked
     /// the price. Takes 2 or 4 write units.
-    pub(crate) async fn store_payee_and_price(&self, terms: &SettlementTerms) -> Result<()> {
+    pub(crate) async fn store_recent_payee_and_price(&self, terms: &SettlementTerms) -> Result<()> {
         let Some(purchase) = terms.purchase() else {
             return Ok(());
         };
@@ -166,28 +166,28 @@ impl Ledger {
 }
 
 /// Adds the removal of a recent call to an update of a day window's totals. The update fails unless the call was last
-/// authorized at `at`. `set` contains the other assignments of the update, and `condition` the update's condition.
+/// authorized at `at`. `expression` contains the other clauses of the update, and `condition` the update's condition.
 pub(crate) fn add_call_removal_to_update(
     update: UpdateBuilder,
     call: CallDigest,
     at: Timestamp,
-    set: &str,
+    expression: &str,
     condition: &str,
 ) -> UpdateBuilder {
     update
-        .update_expression(format!("{set} REMOVE #recent.#call"))
+        .update_expression(format!("{expression} REMOVE #recent.#call"))
         .condition_expression(format!("{condition} AND #recent.#call = :call"))
         .expression_attribute_names("#recent", RECENT)
         .expression_attribute_names("#call", recent_field_name(RecentKey::Call(call)))
         .expression_attribute_values(":call", at.write())
 }
 
-/// Adds a recent payment to an update of a day window's totals. `sets` contains the other assignments of the update,
-/// and `condition` the update's condition.
+/// Adds a recent payment to an update of a day window's totals. `assignments` contains the other assignments of the
+/// update, and `condition` the update's condition.
 pub(crate) fn add_recent_payment_to_update(
     update: UpdateBuilder,
     recent_payments_update: &RecentUpdate,
-    sets: &[&str],
+    assignments: &[&str],
     condition: String,
 ) -> UpdateBuilder {
     let mut fields = Vec::new();
@@ -210,17 +210,17 @@ pub(crate) fn add_recent_payment_to_update(
         ));
     }
     let mut update = update.expression_attribute_names("#recent", RECENT);
-    let mut sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+    let mut assignments: Vec<String> = assignments.iter().map(|assignment| (*assignment).to_owned()).collect();
     let mut condition = condition;
     if recent_payments_update.is_first {
         let map = fields.into_iter().map(|(_, name, value)| (name, value));
-        sets.push("#recent = :recent".to_owned());
+        assignments.push("#recent = :recent".to_owned());
         condition.push_str(" AND attribute_not_exists(#recent)");
         update = update.expression_attribute_values(":recent", AttributeValue::M(map.collect()));
     } else {
         for (place, name, value) in fields {
             let path = place.replace(':', "#");
-            sets.push(format!("#recent.{path} = {place}"));
+            assignments.push(format!("#recent.{path} = {place}"));
             update = update
                 .expression_attribute_names(path, name)
                 .expression_attribute_values(place, value);
@@ -241,7 +241,7 @@ pub(crate) fn add_recent_payment_to_update(
         }
         update = update.expression_attribute_names(path, recent_field_name(*key));
     }
-    let (set, removed) = (sets.join(", "), removed.join(", "));
+    let (set, removed) = (assignments.join(", "), removed.join(", "));
     let remove = if removed.is_empty() { "" } else { " REMOVE " };
     let expression = format!("SET {set}{remove}{removed} ADD #total :delta, ver :one");
     update.update_expression(expression).condition_expression(condition)

@@ -165,7 +165,7 @@ impl Ledger {
             transaction.add_update(Role::Totals(scope), update)?;
         }
         if let Some(agent) = &agent {
-            self.add_releases_for_later_rules(&mut transaction, settlement, agent, counted_in)
+            self.add_releases_for_rules_added_later(&mut transaction, settlement, agent, counted_in)
                 .await?;
         }
         Ok(transaction)
@@ -173,7 +173,7 @@ impl Ledger {
 
     /// Adds writes to the windows of the agent's present rules that are not in `counted_in`, because a backfill may
     /// have counted the payment. The next page of an incomplete backfill then fails.
-    async fn add_releases_for_later_rules(
+    async fn add_releases_for_rules_added_later(
         &self,
         transaction: &mut Transaction<Role>,
         settlement: &Settlement,

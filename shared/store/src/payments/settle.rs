@@ -238,7 +238,7 @@ impl Ledger {
         let confirmed = self.try_confirm_settlement(settlement, transfer, claim, now).await?;
         if let ConfirmResult::Done(settlement) = &confirmed {
             // If this write fails, the payment is still confirmed, and a rule requires one more approval for the payee.
-            drop(self.store_payee_and_price(&settlement.terms).await);
+            drop(self.store_recent_payee_and_price(&settlement.terms).await);
         }
         Ok(confirmed)
     }
@@ -357,7 +357,7 @@ impl Ledger {
     ) -> Result<ConfirmHoldResult> {
         let terms = &settlement.terms;
         let update = self
-            .update_settlement(terms.agent, terms.id)
+            .settlement_update_request(terms.agent, terms.id)
             .update_expression(CONFIRM_HELD)
             .condition_expression("rs = :authorized AND attribute_not_exists(unc)")
             .expression_attribute_values(":authorized", encode_text(AUTHORIZED))
@@ -489,7 +489,7 @@ impl Ledger {
             at = at.max(period.end(self.read_eviction_watermark(&item, period)?).unwrap_or(at));
             let guarded = agent.as_ref().is_some_and(Agent::has_duplicate_guard) && scope.rule_id().is_none();
             let call = if guarded {
-                self.call_restoration_update(&item, purchase.scope.call, terms.authorized_at)?
+                self.update_for_restored_call(&item, purchase.scope.call, terms.authorized_at)?
             } else {
                 None
             };
@@ -523,7 +523,7 @@ impl Ledger {
 
     /// Returns the update that adds a released payment's call to the recent calls again; `None` if a later
     /// authorization of the same call is stored.
-    fn call_restoration_update(
+    fn update_for_restored_call(
         &self,
         totals: &Item,
         call: CallDigest,

@@ -67,7 +67,7 @@ impl Ledger {
             .collect()
     }
 
-    pub(crate) fn update_settlement(&self, agent: AgentId, id: SettlementId) -> UpdateItemFluentBuilder {
+    pub(crate) fn settlement_update_request(&self, agent: AgentId, id: SettlementId) -> UpdateItemFluentBuilder {
         update_request(&self.db, &self.table, &Key::settlement(agent, id))
     }
 
@@ -78,7 +78,7 @@ impl Ledger {
             return Ok(());
         }
         let update = self
-            .update_settlement(settlement.terms.agent, settlement.id())
+            .settlement_update_request(settlement.terms.agent, settlement.id())
             .update_expression("SET fph = :hash ADD fp :one")
             .condition_expression("attribute_exists(pk)")
             .expression_attribute_values(":hash", tx_hash.write())

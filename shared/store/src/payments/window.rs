@@ -174,9 +174,13 @@ impl Ledger {
     /// was then a consistent snapshot.
     ///
     /// The key is read again, because a concurrent request with the same key may have authorized the payment.
-    pub async fn is_unchanged_since(&self, window: &Window, key: &Fingerprint) -> Result<bool> {
+    pub async fn is_window_unchanged_and_key_unused(
+        &self,
+        window: &Window,
+        idempotency_key: &Fingerprint,
+    ) -> Result<bool> {
         let (WindowScope::Day { agent, .. } | WindowScope::Budget { agent, .. }) = window.scope;
-        let (totals, key) = (Key::window(window.scope), Key::idempotency(agent, key));
+        let (totals, key) = (Key::window(window.scope), Key::idempotency(agent, idempotency_key));
         let (totals, record) = tokio::try_join!(self.get_item(&totals), self.get_item(&key))?;
         let record = record
             .map(|item| IdempotencyRecord::read_record(self.item_row(&item)))
@@ -194,7 +198,7 @@ impl Ledger {
     }
 
     /// Reads the next page of the window's payments for [`Window::needs_more_entries`]. The caller must check
-    /// [`Ledger::is_unchanged_since`] afterwards.
+    /// [`Ledger::is_window_unchanged_and_key_unused`] afterwards.
     pub async fn append_next_window_payments(&self, window: &mut Window) -> Result<()> {
         let after = window
             .oldest
@@ -211,7 +215,7 @@ impl Ledger {
 
     /// Reads the windows in `scopes` whose total is not zero. For display only, because the reads are not a snapshot
     /// and the spend may be an upper bound.
-    pub async fn read_used_windows(
+    pub async fn read_nonzero_windows(
         &self,
         scopes: &[(WindowScope, WindowPeriod)],
         at: Timestamp,
@@ -229,7 +233,11 @@ impl Ledger {
                 if let Some((_, (scope, period))) = request.filter(|_| used) {
                     let (scope, period) = (*scope, *period);
                     let (ledger, left) = (self.clone(), left.clone());
-                    reads.spawn(async move { ledger.read_live_window(scope, period, at, &left).await });
+                    reads.spawn(async move {
+                        ledger
+                            .read_window_without_expired_payments(scope, period, at, &left)
+                            .await
+                    });
                 }
             }
             while let Some(read) = reads.join_next().await {
@@ -240,7 +248,7 @@ impl Ledger {
         Ok(windows)
     }
 
-    async fn read_live_window(
+    async fn read_window_without_expired_payments(
         &self,
         scope: WindowScope,
         period: WindowPeriod,
@@ -248,12 +256,12 @@ impl Ledger {
         pages_left: &PagesLeft,
     ) -> Result<Window> {
         let mut window = self.read_window_head(scope, period).await?;
-        self.read_expired_entries(&mut window, at, pages_left).await?;
+        self.read_past_expired_payments(&mut window, at, pages_left).await?;
         Ok(window)
     }
 
     /// Drops expired payments page by page, so memory use does not grow with the window.
-    pub(crate) async fn read_expired_entries(
+    pub(crate) async fn read_past_expired_payments(
         &self,
         window: &mut Window,
         at: Timestamp,

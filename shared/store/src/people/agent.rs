@@ -125,7 +125,7 @@ impl Ledger {
             .expression_attribute_values(":old", crate::codec::attribute::Attribute::write(&old.version));
         transaction.add_put(Role::Agent, put)?;
         if let Some((request, resolution)) = approved {
-            let update = self.decision_update(request, ApprovalDecision::Approve, resolution);
+            let update = self.pending_approval_decision_update(request, ApprovalDecision::Approve, resolution);
             transaction.add_update(Role::Approval, update)?;
         }
         self.add_window_version_updates(&mut transaction, agent, &old.rules)?;

@@ -69,7 +69,7 @@ impl Ledger {
         let Some(request) = self.read_approval_by_id(id).await? else {
             return Ok(ResolveResult::NotFound);
         };
-        let update = self.decision_update(&request, decision, new_resolution);
+        let update = self.pending_approval_decision_update(&request, decision, new_resolution);
         let is_same_decision = |resolution: &Resolution| match (decision, resolution) {
             (ApprovalDecision::Approve, Resolution::Approved(found) | Resolution::Executed { ruling: found, .. })
             | (ApprovalDecision::Reject, Resolution::Rejected(found)) => found == new_resolution,
@@ -80,7 +80,7 @@ impl Ledger {
     }
 
     /// Creates the update that stores a user's decision on a pending approval that belongs to this user.
-    pub(crate) fn decision_update(
+    pub(crate) fn pending_approval_decision_update(
         &self,
         request: &Approval,
         decision: ApprovalDecision,
@@ -94,8 +94,8 @@ impl Ledger {
             None => "SET st = :state, resolved = :now, #by = :by, os = :decided",
             Some(_) => "SET st = :state, resolved = :now, #by = :by, os = :decided, note = :note",
         };
-        let decided = key::owned::decided_key(request.id, request.created_at);
-        add_pending_approval_condition(self.approval_decision_update(request.id, set, state, resolution))
+        let decided = key::owned::decided_approval_key(request.id, request.created_at);
+        add_pending_approval_condition(self.unconditional_decision_update(request.id, set, state, resolution))
             .expression_attribute_values(":decided", decided.write())
     }
 
@@ -112,24 +112,24 @@ impl Ledger {
                 "SET st = :state, resolved = :now, #by = :by, os = :decided, ends = :until, granted = :granted, note = :note"
             }
         };
-        let decided = key::owned::decided_key(request.id, request.created_at);
-        add_pending_approval_condition(self.approval_decision_update(request.id, set, APPROVED, resolution))
+        let decided = key::owned::decided_approval_key(request.id, request.created_at);
+        add_pending_approval_condition(self.unconditional_decision_update(request.id, set, APPROVED, resolution))
             .expression_attribute_values(":decided", decided.write())
             .expression_attribute_values(":until", granted.until.write())
             .expression_attribute_values(":granted", granted.write())
     }
 
     /// Creates the update that stores an approval decision. The caller must add the condition.
-    fn approval_decision_update(
+    fn unconditional_decision_update(
         &self,
         id: ApprovalId,
-        set: &str,
+        update_expression: &str,
         state: &str,
         resolution: &ApprovalResolution,
     ) -> UpdateBuilder {
         let update = self
             .update_item(&Key::approval(id))
-            .update_expression(set)
+            .update_expression(update_expression)
             .expression_attribute_names("#by", "by")
             .expression_attribute_names("#owner", "owner")
             .expression_attribute_values(":state", encode_text(state))
@@ -198,7 +198,7 @@ impl Ledger {
             None => "SET st = :state, resolved = :now, #by = :by REMOVE note",
             Some(_) => "SET st = :state, resolved = :now, #by = :by, note = :note",
         };
-        let update = self.approval_decision_update(id, set, REJECTED, new_resolution);
+        let update = self.unconditional_decision_update(id, set, REJECTED, new_resolution);
         let update = update
             .condition_expression("st = :approved AND ends > :now AND #owner = :by")
             .expression_attribute_values(":approved", encode_text(APPROVED));
@@ -209,7 +209,7 @@ impl Ledger {
     }
 
     pub(crate) fn read_listed_approval(&self, item: &Item) -> Result<Approval> {
-        let id = key::approval_in_key(item).ok_or_else(|| self.item_row(item).corrupt_error("sk"))?;
+        let id = key::find_approval_id(item).ok_or_else(|| self.item_row(item).corrupt_error("sk"))?;
         self.read_approval_item(id, item)
     }
 
@@ -258,9 +258,9 @@ fn add_pending_approval_condition(update: UpdateBuilder) -> UpdateBuilder {
 pub(crate) fn write_approval(approval: &Approval) -> Item {
     let resolution = approval.users_decision();
     let os = match &approval.resolution {
-        Resolution::Pending => key::owned::undecided_key(approval.id, approval.created_at),
+        Resolution::Pending => key::owned::undecided_approval_key(approval.id, approval.created_at),
         Resolution::Approved(_) | Resolution::Rejected(_) | Resolution::Executed { .. } => {
-            key::owned::decided_key(approval.id, approval.created_at)
+            key::owned::decided_approval_key(approval.id, approval.created_at)
         }
     };
     Draft::new(&Key::approval(approval.id))

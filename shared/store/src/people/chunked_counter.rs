@@ -66,7 +66,7 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
         &mut self.of_keys
     }
 
-    fn count_entry(&mut self, key: K, span: u64) -> &mut Count<R> {
+    fn find_or_insert_count(&mut self, key: K, span: u64) -> &mut Count<R> {
         self.counts_in_span(span).entry(key).or_insert(Count {
             uncounted: 0,
             reached: None,
@@ -82,7 +82,7 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
                 keys.clear();
             }
         }
-        let count = self.count_entry(key, span);
+        let count = self.find_or_insert_count(key, span);
         count.uncounted = count.uncounted.saturating_add(1);
         let is_full = count.uncounted >= chunk;
         if is_full {
@@ -94,7 +94,7 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
     fn mark_limit_reached(&mut self, key: K, span: u64, record: R) {
         // A response that arrives after the chunk's period has ended has no effect.
         if self.span == span {
-            self.count_entry(key, span).reached = Some(record);
+            self.find_or_insert_count(key, span).reached = Some(record);
         }
     }
 

@@ -168,7 +168,7 @@ impl Ledger {
         let expired = approval
             .raise
             .as_ref()
-            .map(|_| owned::decided_key(approval.id, approval.created_at));
+            .map(|_| owned::decided_approval_key(approval.id, approval.created_at));
         let update = match &expired {
             None => "SET #owner = :new",
             Some(_) => "SET #owner = :new, os = :decided",

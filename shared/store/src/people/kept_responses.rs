@@ -69,14 +69,14 @@ impl KeptResponses {
         Ok(slot)
     }
 
-    /// Reads at most `bytes` bytes of the text from the byte `offset` on. Also returns the size of the whole text in
+    /// Reads at most `max_bytes` bytes of the text from the byte `offset` on. Also returns the size of the whole text in
     /// bytes. Returns `None` if the text with this nonce is no longer stored.
     pub async fn read_text(
         &self,
         scope: &str,
         slot: u8,
         nonce: Uuid,
-        (offset, bytes): (usize, usize),
+        (offset, max_bytes): (usize, usize),
         now: Timestamp,
     ) -> Result<Option<(Vec<u8>, usize)>> {
         let mut part = Vec::new();
@@ -97,10 +97,10 @@ impl KeptResponses {
             if read_blob(&item, NONCE) != Some(nonce.as_bytes()) {
                 return Ok(None);
             }
-            let missing = bytes.saturating_sub(part.len());
+            let missing = max_bytes.saturating_sub(part.len());
             part.extend(chunk.iter().skip(start).take(missing));
             position = offset.saturating_add(part.len());
-            if part.len() >= bytes || position >= total || position % CHUNK_BYTES != 0 {
+            if part.len() >= max_bytes || position >= total || position % CHUNK_BYTES != 0 {
                 return Ok(Some((part, total)));
             }
         }

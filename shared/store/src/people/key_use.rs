@@ -41,7 +41,7 @@ impl KeyUses {
     /// Records the use of a key in the background. If Lambda suspends the instance first, the next request resumes the
     /// write.
     pub fn record_use(&self, agent: AgentId, key: KeyId, now: Timestamp) {
-        if !self.try_mark_use_recorded(agent, key, now) {
+        if !self.try_mark_use_as_recorded(agent, key, now) {
             return;
         }
         let update = self
@@ -59,7 +59,7 @@ impl KeyUses {
         tokio::spawn(async move { update.send().await.is_ok() });
     }
 
-    fn try_mark_use_recorded(&self, agent: AgentId, key: KeyId, now: Timestamp) -> bool {
+    fn try_mark_use_as_recorded(&self, agent: AgentId, key: KeyId, now: Timestamp) -> bool {
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         let last = noted.get(&(agent, key));
         if last.is_some_and(|last| now < last.after(PRECISION)) {

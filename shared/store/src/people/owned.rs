@@ -101,7 +101,7 @@ impl Ledger {
 
     /// Reads the cursors of up to `max_rows` agents of an owner, from `from` on. The caller must check the owner in
     /// each record.
-    pub async fn read_agent_positions(
+    pub async fn read_agent_cursors(
         &self,
         owner: &str,
         order: AgentOrder,
@@ -179,7 +179,7 @@ impl Ledger {
             .collect();
         let (mut agents, mut waiting) = (Vec::new(), BTreeMap::new());
         for item in self.get_items(&both).await? {
-            let id = key::agent_in_key(&item).ok_or_else(|| self.item_row(&item).corrupt_error("pk"))?;
+            let id = key::find_agent_id(&item).ok_or_else(|| self.item_row(&item).corrupt_error("pk"))?;
             if Key::waiting_approvals(id).is_key_of(&item) {
                 waiting.insert(id, self.pending_approval_ids(&item)?);
             } else {
@@ -272,7 +272,7 @@ impl Ledger {
             listed.map_err(store_error(LISTING))?
         };
         let ids = listed.iter();
-        ids.map(|item| key::agent_in_key(item).ok_or_else(|| self.item_row(item).corrupt_error("pk")))
+        ids.map(|item| key::find_agent_id(item).ok_or_else(|| self.item_row(item).corrupt_error("pk")))
             .collect()
     }
 

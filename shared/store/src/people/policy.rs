@@ -77,7 +77,7 @@ impl Ledger {
         &self,
         agent: AgentId,
         enabled: &EnabledService,
-        approved: Option<UpdateBuilder>,
+        approval_update: Option<UpdateBuilder>,
         audit: &AuditEntry,
     ) -> Result<GrantResult> {
         let mut backoff = Backoff::new();
@@ -95,8 +95,8 @@ impl Ledger {
             }
             let mut update =
                 self.policy_transaction(agent, enabled, record.map(|record| record.version), Some(audit))?;
-            if let Some(approved) = &approved {
-                update.add_update(Role::Approval, approved.clone())?;
+            if let Some(approval_update) = &approval_update {
+                update.add_update(Role::Approval, approval_update.clone())?;
             }
             update.add_audit_rows(Role::Audit, audit)?;
             let TransactionOutcome::Refused(rejection) = update.send_until_outcome(&self.db, &mut backoff).await?
@@ -112,7 +112,7 @@ impl Ledger {
                     return Ok(GrantResult::Done);
                 }
                 let is_first = existing.is_none() && enabled.version == 2;
-                if !is_first || !self.try_write_missing_default_policy(agent, enabled.service).await? {
+                if !is_first || !self.try_write_default_policy_by_id(agent, enabled.service).await? {
                     return Ok(GrantResult::Conflict);
                 }
             } else if rejection.has_failed(Role::Approval) {

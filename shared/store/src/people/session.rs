@@ -153,7 +153,7 @@ impl Ledger {
     }
 
     /// Reads the time up to which a user's sign-ins are invalid, because all sessions were ended.
-    pub async fn read_sessions_ended_at(&self, user: &UserId) -> Result<Option<Timestamp>> {
+    pub async fn read_sign_in_cutoff_time(&self, user: &UserId) -> Result<Option<Timestamp>> {
         match self.get_item(&Key::user(user)).await? {
             Some(item) => self.item_row(&item).get_optional("nb"),
             None => Ok(None),

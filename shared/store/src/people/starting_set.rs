@@ -32,7 +32,7 @@ impl Ledger {
             let caps = set.starting_caps();
             let row = Draft::new(&Key::default_services(&digest))
                 .with_value(SERVICES, services)
-                .with_optional("limits", policy_changes_to_store(set).as_ref());
+                .with_optional("limits", nonempty_policy_changes(set).as_ref());
             let row = match &caps {
                 Some(caps) => row.with_fields(caps),
                 None => row,
@@ -105,7 +105,7 @@ impl Ledger {
     }
 
     /// Writes the default policy before a change, if no row exists. Returns `false` if no default policy applies.
-    pub(crate) async fn try_write_missing_default_policy(&self, agent: AgentId, service: ServiceId) -> Result<bool> {
+    pub(crate) async fn try_write_default_policy_by_id(&self, agent: AgentId, service: ServiceId) -> Result<bool> {
         let Some(agent) = self.read_agent_by_id(agent).await? else {
             return Ok(false);
         };
@@ -130,7 +130,7 @@ struct OfServices {
     services: Vec<ServiceId>,
 }
 
-fn policy_changes_to_store(set: &DefaultServices) -> Option<Vec<OfServices>> {
+fn nonempty_policy_changes(set: &DefaultServices) -> Option<Vec<OfServices>> {
     let changes = set.policy_changes().iter().map(|(change, services)| OfServices {
         change: change.clone(),
         services: services.clone(),

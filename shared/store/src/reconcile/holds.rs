@@ -81,7 +81,7 @@ impl Ledger {
     /// Postpones the next attempt to reconcile a held settlement until this time. Takes 3 write units.
     pub async fn postpone_hold(&self, settlement: &Settlement, until: Timestamp) -> Result<()> {
         let update = self
-            .update_settlement(settlement.terms.agent, settlement.id())
+            .settlement_update_request(settlement.terms.agent, settlement.id())
             .update_expression("SET hs = :until")
             .condition_expression("rs = :authorized")
             .expression_attribute_values(":authorized", encode_text(AUTHORIZED))
@@ -161,7 +161,7 @@ impl Ledger {
         let row = self.item_row(item);
         let id = SettlementId::parse(key::sort_key_text(item));
         Ok(HeldSettlement {
-            agent: key::agent_in_key(item).ok_or_else(|| row.corrupt_error("pk"))?,
+            agent: key::find_agent_id(item).ok_or_else(|| row.corrupt_error("pk"))?,
             settlement: id.ok_or_else(|| row.corrupt_error("sk"))?,
             due_at: key::hold::parse_due_time(&row.get::<String>("hs")?).ok_or_else(|| row.corrupt_error("hs"))?,
         })

@@ -25,7 +25,7 @@ impl WalletPart {
         key::wallet_shard_digit(agent).checked_rem(self.of) == Some(self.index)
     }
 
-    fn contains_group(self, other: Self) -> bool {
+    fn contains_part(self, other: Self) -> bool {
         other.of.checked_rem(self.of) == Some(0) && other.index.checked_rem(self.of) == Some(self.index)
     }
 }
@@ -68,7 +68,7 @@ impl Ledger {
                 key::parse_outflow_checkpoint(key::sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
             let place: u64 = row.get("blk")?;
             lowest = Some(lowest.map_or(place, |lowest| lowest.min(place)));
-            if (WalletPart { index, of }).contains_group(part) {
+            if (WalletPart { index, of }).contains_part(part) {
                 own = own.max(Some(place));
             }
         }
@@ -125,7 +125,7 @@ mod tests {
                 let within = agents
                     .iter()
                     .all(|agent| !other.contains(*agent) || one.contains(*agent));
-                assert_eq!(one.contains_group(*other), within, "{one:?} {other:?}");
+                assert_eq!(one.contains_part(*other), within, "{one:?} {other:?}");
             }
         }
     }

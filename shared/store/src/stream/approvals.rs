@@ -36,7 +36,7 @@ impl Ledger {
         let (Some(old), Some(new)) = (&change.old, &change.new) else {
             return Ok(None);
         };
-        if *change.table != *self.table || change.is_empty() || !key::partition_key_text(new).starts_with("AP#") {
+        if *change.table != *self.table || change.is_unchanged() || !key::partition_key_text(new).starts_with("AP#") {
             return Ok(None);
         }
         let (old, approval) = (self.read_listed_approval(old)?, self.read_listed_approval(new)?);
@@ -127,7 +127,7 @@ fn is_expiry_certain(end: Timestamp, now: Timestamp) -> bool {
     end.after(EXPIRY_MARGIN) <= now
 }
 
-pub(crate) fn latest_certain_expiry(now: Timestamp) -> Timestamp {
+pub(crate) fn certain_expiry_cutoff(now: Timestamp) -> Timestamp {
     now.before(EXPIRY_MARGIN)
 }
 

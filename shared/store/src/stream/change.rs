@@ -76,7 +76,7 @@ impl Change {
     }
 
     /// Only the DynamoDB emulator of the tests sends records of unchanged rows.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(crate) fn is_unchanged(&self) -> bool {
         self.old == self.new
     }
 }
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!((change.table.as_str(), change.sequence.as_str()), ("Ledger-1", "100"));
         assert_eq!(change.at.to_string(), "2026-11-21T01:09:00.000000Z");
         assert_eq!(change.row_key(), "A#1 #");
-        assert!(!change.is_empty());
+        assert!(!change.is_unchanged());
         let new = change.new.unwrap();
         assert_eq!(new["n"], AttributeValue::N("2".to_owned()));
         assert_eq!(new["b"], AttributeValue::B(Blob::new([1, 2])));

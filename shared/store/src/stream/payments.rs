@@ -60,7 +60,7 @@ impl Ledger {
     }
 
     pub(crate) fn parse_agent_in_key(&self, image: &Item) -> Result<AgentId> {
-        key::agent_in_key(image).ok_or_else(|| self.item_row(image).corrupt_error("pk"))
+        key::find_agent_id(image).ok_or_else(|| self.item_row(image).corrupt_error("pk"))
     }
 }
 
@@ -96,7 +96,7 @@ pub enum HistorySource {
 impl Ledger {
     /// Returns the change of the decision history; `None` for other rows. Fails if the row can't be read.
     pub fn decision_history_change(&self, change: &Change) -> Result<Option<HistoryChange>> {
-        let Some(new) = change.new.as_ref().filter(|_| !change.is_empty()) else {
+        let Some(new) = change.new.as_ref().filter(|_| !change.is_unchanged()) else {
             return Ok(None);
         };
         let is_decisions = self.decisions_table().is_ok_and(|decisions| decisions == change.table);
@@ -109,7 +109,7 @@ impl Ledger {
             return Ok(None);
         }
         let row = Row::new(&change.table, new);
-        let agent = key::agent_in_key(new).ok_or_else(|| row.corrupt_error("pk"))?;
+        let agent = key::find_agent_id(new).ok_or_else(|| row.corrupt_error("pk"))?;
         let read = |image: &Item| match source {
             HistorySource::Ledger => self.read_settlement_item(image).map(LoggedDecision::from_settlement),
             HistorySource::Decisions => read_decision(Row::new(&change.table, image)),

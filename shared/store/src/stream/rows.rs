@@ -22,7 +22,7 @@ impl Change {
 impl Ledger {
     /// Returns the change events of a changed row in the ledger or decisions table. Fails if the row can't be read.
     pub fn change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
-        if change.is_empty() {
+        if change.is_unchanged() {
             return Ok(Vec::new());
         }
         if self.decisions_table().is_ok_and(|decisions| decisions == change.table) {
@@ -54,7 +54,7 @@ impl CatalogTable {
     /// Returns the change events of a changed row in the catalog table. Fails if the row can't be read.
     pub fn change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         let image = change.new.as_ref().or(change.old.as_ref());
-        if change.is_empty() || !image.is_some_and(|image| partition_key(image).starts_with(SERVICES)) {
+        if change.is_unchanged() || !image.is_some_and(|image| partition_key(image).starts_with(SERVICES)) {
             return Ok(Vec::new());
         }
         self.service_change_events(change)

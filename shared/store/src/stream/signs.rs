@@ -31,7 +31,7 @@ purser_domain::named! {
 impl Ledger {
     /// Returns the alarms for a changed row. Fails if the row can't be read.
     pub fn compromise_indicators(&self, change: &Change) -> Result<Vec<Sign>> {
-        if change.is_empty() {
+        if change.is_unchanged() {
             return Ok(Vec::new());
         }
         if self.is_permanent_record_rewrite(change) {

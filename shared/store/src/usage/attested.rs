@@ -6,7 +6,7 @@ use crate::{
         fields::fields,
         item::{Draft, Row},
         key::{Key, attested},
-        table::{Query, get_item, put_request, put_version_request},
+        table::{Query, get_item, put_request, put_request_if_version},
     },
     transact::was_applied,
     usage::table::UsageTable,
@@ -37,7 +37,7 @@ impl UsageTable {
 
     /// Replaces the previous version of a service's verified payees. Returns `false` if another version is stored.
     pub async fn try_put_verified_service(&self, service: &VerifiedService) -> Result<bool> {
-        let put = put_version_request(
+        let put = put_request_if_version(
             &self.db,
             &self.table,
             write_verified_service(service),

@@ -106,7 +106,7 @@ impl<'a> BacktestReads<'a> {
         let from = from.max(since);
         let mut backtest = Backtest::new(proposed_limits);
         let is_partial = self
-            .count_earlier_payments(&mut backtest, agent, (since, from), max_payments)
+            .add_earlier_payments_to_windows(&mut backtest, agent, (since, from), max_payments)
             .await?;
         let (mut count, mut rest) = (0_usize, Some(LogRange::new(from, to, false)));
         while let Some(range) = rest.filter(|_| count < max_payments && !is_past_deadline()) {
@@ -139,7 +139,7 @@ impl<'a> BacktestReads<'a> {
             mut is_partial,
         } = read.await?;
         is_partial |= self
-            .count_earlier_payments(backtest, agent, (since, from), max_decisions)
+            .add_earlier_payments_to_windows(backtest, agent, (since, from), max_decisions)
             .await?;
         let chunk = usize::try_from(ROWS).unwrap_or(usize::MAX);
         while let Some(newest) = decisions.len().checked_sub(1) {
@@ -157,7 +157,7 @@ impl<'a> BacktestReads<'a> {
     /// Adds the agent's payments before `from`, the start of the tested range, to the windows of the tested limits.
     /// Skips payments that are older than `since` or than the limits require. Stops after at least `max_payments`
     /// payments. Returns whether there are more payments to add.
-    pub async fn count_earlier_payments(
+    pub async fn add_earlier_payments_to_windows(
         &mut self,
         backtest: &mut Backtest,
         agent: &Agent,
@@ -265,7 +265,7 @@ impl<'a> BacktestReads<'a> {
             }
         }
         if !wanted.is_empty() {
-            let read = self.ledger.read_calls(&wanted).await?.into_iter();
+            let read = self.ledger.read_call_descriptions(&wanted).await?.into_iter();
             calls.extend(read.map(|(id, call)| (id, (call, true))));
         }
         Ok(calls)

@@ -7,7 +7,7 @@ use crate::{
         attribute::Item,
         item::{Draft, Row},
         key::{Key, sort_key_text},
-        table::{Query, get_item, put_version_request},
+        table::{Query, get_item, put_request_if_version},
     },
     stream::{payments::HistorySource, sequence::SequenceNumber},
     transact::was_applied,
@@ -152,7 +152,7 @@ impl AgentOfDay {
         self.labels.clone_from(&new.labels);
     }
 
-    pub(super) fn total_sums(&self) -> UsageTotals {
+    pub(super) fn sum_services(&self) -> UsageTotals {
         self.services
             .values()
             .copied()
@@ -173,7 +173,7 @@ impl DaySums {
     pub(super) fn sum_agents<'a>(agents: impl Iterator<Item = (AgentId, &'a AgentOfDay)>) -> Self {
         let mut day = Self::default();
         for (agent, day_sums) in agents {
-            let sums = day_sums.total_sums();
+            let sums = day_sums.sum_services();
             day.total = day.total.plus(sums);
             for (service, sums) in &day_sums.services {
                 if let Some(service) = service {
@@ -239,7 +239,7 @@ impl UsageTable {
         for item in &items {
             for (agent, day_sums) in self.read_agent_sums_shard_item(item)?.agents {
                 let sums = agents.entry(agent).or_default();
-                *sums = sums.plus(day_sums.total_sums());
+                *sums = sums.plus(day_sums.sum_services());
             }
         }
         Ok(agents)
@@ -265,7 +265,7 @@ impl UsageTable {
                 None if items.is_empty() => return Ok(()),
                 None => 0,
             };
-            if self.put_packed_bytes_if_version(&key, version, packed).await? {
+            if self.put_packed_bytes_if_unchanged(&key, version, packed).await? {
                 return Ok(());
             }
         }
@@ -282,7 +282,7 @@ impl UsageTable {
 
     /// Stores the item as the next version. Returns `false` if the version that was read is no longer stored.
     pub(super) async fn try_put_agent_sums_shard(&self, key: &Key, agents: &AgentsOfDay) -> Result<bool> {
-        self.put_packed_bytes_if_version(key, agents.version, compress_json(&agents.agents)?)
+        self.put_packed_bytes_if_unchanged(key, agents.version, compress_json(&agents.agents)?)
             .await
     }
 
@@ -300,11 +300,11 @@ impl UsageTable {
         item.map(read).transpose()
     }
 
-    async fn put_packed_bytes_if_version(&self, key: &Key, version: u64, packed: Vec<u8>) -> Result<bool> {
+    async fn put_packed_bytes_if_unchanged(&self, key: &Key, version: u64, packed: Vec<u8>) -> Result<bool> {
         let item = Draft::new(key)
             .with("ver", &version.saturating_add(1))
             .with_value(PACKED, AttributeValue::B(Blob::new(packed)));
-        let put = put_version_request(&self.db, &self.table, item.into_item(), version);
+        let put = put_request_if_version(&self.db, &self.table, item.into_item(), version);
         was_applied(put.send().await, WRITING)
     }
 

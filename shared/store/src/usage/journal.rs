@@ -59,7 +59,7 @@ impl UsageTable {
     /// Reads the entry of a decision, by position or by transaction id. Takes half a read unit.
     pub async fn find_entry(&self, owner: &UserId, id: Uuid) -> Result<Option<HistoryEntry>> {
         // The ids of a decision and of the settlement begin with the same time.
-        let [first, last] = same_instant_id_bounds(id);
+        let [first, last] = id_range_with_same_time(id);
         let response = Query::new(&self.db, &self.table, key::history_partition(owner, HistoryPart::All))
             .range(first.to_string(), last.to_string())
             .send(READING)
@@ -84,7 +84,8 @@ impl UsageTable {
         let mut entries = Vec::new();
         for item in response.items() {
             let row = Row::new(&self.table, item);
-            let settlement = key::parse_transaction(sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
+            let settlement =
+                key::parse_settlement_sort_key(sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
             let entry = self.find_entry(owner, settlement.uuid()).await?;
             // Another transaction may confirm the entry now, because this transaction's block may have been replaced.
             entries.extend(
@@ -172,7 +173,7 @@ impl UsageTable {
     }
 }
 
-fn same_instant_id_bounds(id: Uuid) -> [Uuid; 2] {
+fn id_range_with_same_time(id: Uuid) -> [Uuid; 2] {
     /// A mask for the random half of a `UUIDv7`.
     const RANDOM: u128 = (1 << 64) - 1;
     [

@@ -52,7 +52,7 @@ keys! {
     service_version(service: ServiceId, version: u64) = format!("V#S#{service}"), format!("{version:020}");
 }
 
-pub(super) fn parse_transaction(sk: &str) -> Option<SettlementId> {
+pub(super) fn parse_settlement_sort_key(sk: &str) -> Option<SettlementId> {
     SettlementId::parse(sk.split_once('#')?.1)
 }
 

@@ -7,7 +7,7 @@ use crate::{
         key::{self as keys, Key},
         table::{Query, delete_item, put_item},
     },
-    stream::approvals::latest_certain_expiry,
+    stream::approvals::certain_expiry_cutoff,
     usage::{key, reminder::Reminder, table::UsageTable},
 };
 use purser_domain::{Duration, Error, Result, Timestamp};
@@ -58,7 +58,7 @@ impl UsageTable {
         max_rows: u32,
     ) -> Result<Reminders> {
         let response = Query::new(&self.db, &self.table, key::REMINDERS)
-            .until(key::reminder_key_upper_bound(latest_certain_expiry(now)))
+            .until(key::reminder_key_upper_bound(certain_expiry_cutoff(now)))
             .consistent()
             .start_after(after.map(|place| place.0))
             .limit(max_rows)

@@ -68,7 +68,7 @@ pub struct RecordVersion<T> {
 
 impl Ledger {
     /// Returns the new version of an agent's record or policy; `None` for other rows. Fails if the row can't be read.
-    pub fn written_input_version(&self, change: &Change) -> Result<Option<InputVersion>> {
+    pub fn input_version_from_change(&self, change: &Change) -> Result<Option<InputVersion>> {
         let Some(image) = change.new.as_ref().filter(|_| *self.table == *change.table) else {
             return Ok(None);
         };
@@ -97,7 +97,7 @@ impl Ledger {
 
 impl CatalogTable {
     /// Returns the new version of a service; `None` for any other row. Fails if the row can't be read.
-    pub fn written_input_version(&self, change: &Change) -> Result<Option<InputVersion>> {
+    pub fn input_version_from_change(&self, change: &Change) -> Result<Option<InputVersion>> {
         let is_service = |image: &&Item| self.has_table(&change.table) && partition_key(image).starts_with(SERVICES);
         let Some(image) = change.new.as_ref().filter(is_service) else {
             return Ok(None);
@@ -163,7 +163,7 @@ impl UsageTable {
         let partition = Key::policy_version(agent.id, service, 0).pk;
         let (current, accepted_at, items) = tokio::try_join!(
             ledger.find_enabled_service(agent.id, service),
-            self.find_transfer_acceptance_time(agent),
+            self.find_ownership_acceptance_time(agent),
             self.read_versions_before(&partition, before, max),
         )?;
         let mut versions = Vec::with_capacity(items.len());
@@ -213,7 +213,7 @@ impl UsageTable {
     /// Returns the time from which the agent's decisions belong to the current owner; [`Timestamp::EPOCH`] if the owner
     /// created the agent.
     pub async fn read_ownership_start(&self, agent: &Agent) -> Result<Timestamp> {
-        let accepted_at = self.find_transfer_acceptance_time(agent).await?;
+        let accepted_at = self.find_ownership_acceptance_time(agent).await?;
         // The stored time is from a stream record, which has no fraction of a second.
         let next = |at: Timestamp| at.after(Duration::from_secs_u32(1));
         Ok(accepted_at.map_or(Timestamp::EPOCH, next))
@@ -221,7 +221,7 @@ impl UsageTable {
 
     /// Returns the time at which the owner accepted the agent; `None` if the owner created the agent, and
     /// [`Timestamp::MAX`] until the function `events` has stored the version with the new owner.
-    async fn find_transfer_acceptance_time(&self, agent: &Agent) -> Result<Option<Timestamp>> {
+    async fn find_ownership_acceptance_time(&self, agent: &Agent) -> Result<Option<Timestamp>> {
         let query = self
             .query_newest_versions(&Key::agent_version(agent.id, 0).pk, None)
             .into_request()

@@ -5,7 +5,7 @@ use crate::{
     codec::fields::fields,
     codec::item::{Draft, Fields, Item, Unreadable, field},
     codec::key::{self, Key},
-    codec::table::{Query, put_version_request},
+    codec::table::{Query, put_request_if_version},
     page::{Filter, Page, PageRequest, read_page},
     transact::was_applied,
     webhooks::table::WebhooksTable,
@@ -25,7 +25,7 @@ impl WebhooksTable {
 
     /// Stores the next version of a delivery. Returns `false` if the previous version is not stored.
     pub async fn put_delivery_if_unchanged(&self, delivery: &Delivery, now: Timestamp) -> Result<bool> {
-        let put = put_version_request(
+        let put = put_request_if_version(
             &self.db,
             &self.table,
             write_delivery(delivery, now),

@@ -118,7 +118,7 @@ fn read_and_write(row: &str, item: &Item) -> Result<Value> {
         }
         "service" => write_service(&catalog.read_service(item)?),
         "head of the catalog's object" => catalog.read_head(item)?.write(),
-        "probe results, read" => return print(catalog.read_probes(item)),
+        "probe results, read" => return print(catalog.read_probe_record_item(item)),
         "webhook" => write_webhook(&webhooks.item_row(item).read()?),
         "delivery" => write_delivery(&webhooks.item_row(item).read()?, now),
         "failed calls" => write_failed_calls(webhook, &read_failed_calls(webhooks.item_row(item))?.unwrap(), now),

@@ -125,7 +125,10 @@ async fn a_request_after_a_closed_approval_creates_a_new_approval() {
         .unwrap();
     assert!(matches!(rejected, ResolveResult::Done(approval) if approval.status(start) == ApprovalStatus::Rejected));
     let second = ask(&ledger, "b", start).await;
-    assert_eq!((second.lineage(), second.sequence()), (first.lineage(), 1));
+    assert_eq!(
+        (second.request_prefix(), second.sequence()),
+        (first.request_prefix(), 1)
+    );
     assert_eq!(
         ask(&ledger, "c", start).await,
         second,

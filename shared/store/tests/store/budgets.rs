@@ -363,7 +363,7 @@ async fn total(ledger: &Ledger, rule: u128) -> u64 {
     let counting = rules.iter().find(|counting| counting.rule.id == sample::rule_id(rule));
     let scopes = counting.map(|counting| (counting.window_scope(agent.id, None).unwrap(), counting.period));
     let windows = ledger
-        .read_used_windows(&[scopes.unwrap()], sample::start())
+        .read_nonzero_windows(&[scopes.unwrap()], sample::start())
         .await
         .unwrap();
     windows.first().map_or(0, |window| window.total.units())

@@ -52,7 +52,7 @@ async fn agents_are_listed_by_owner_in_creation_order() {
     let list = async |from, most| {
         let oldest_first = AgentOrder::OldestFirst;
         ledger
-            .read_agent_positions(sample::OWNER, oldest_first, from, most)
+            .read_agent_cursors(sample::OWNER, oldest_first, from, most)
             .await
             .unwrap()
     };
@@ -196,7 +196,7 @@ async fn window_usage_is_exact_despite_expired_entries() {
     };
     let scopes: Vec<_> = (1..=130).map(scope).collect();
     let live = async |at: Timestamp| {
-        let windows = ledger.read_used_windows(&scopes, at).await.unwrap();
+        let windows = ledger.read_nonzero_windows(&scopes, at).await.unwrap();
         let [window] = &windows[..] else { panic!("{windows:?}") };
         assert_eq!(window.scope, scopes[0].0);
         window.counted_amount_at(at).units()

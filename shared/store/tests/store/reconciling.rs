@@ -720,7 +720,7 @@ async fn every_settlement_transition_costs_the_documented_capacity() {
         service: sample::service_id(1),
     };
     let live = ledger
-        .read_used_windows(&[(scope, WindowPeriod::DAY)], sample::start())
+        .read_nonzero_windows(&[(scope, WindowPeriod::DAY)], sample::start())
         .await
         .unwrap();
     assert_eq!(live.len(), 0, "nothing counts any more");

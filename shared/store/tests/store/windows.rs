@@ -357,13 +357,33 @@ async fn a_window_changed_since_it_was_read_is_detected() {
     let (_emulator, ledger) = ledger_with(1_000, 1_000).await;
     let window = service_state(&ledger, 1).await.unwrap().day;
     let key = |text| Fingerprint::for_text(text);
-    assert!(ledger.is_unchanged_since(&window, &key("k")).await.unwrap());
+    assert!(
+        ledger
+            .is_window_unchanged_and_key_unused(&window, &key("k"))
+            .await
+            .unwrap()
+    );
     pay(&ledger, 1, "k", sample::start()).await;
-    assert!(!ledger.is_unchanged_since(&window, &key("other")).await.unwrap());
+    assert!(
+        !ledger
+            .is_window_unchanged_and_key_unused(&window, &key("other"))
+            .await
+            .unwrap()
+    );
     // The key "k" already has a payment, so only the denial of another key is confirmed.
     let window_now = service_state(&ledger, 1).await.unwrap().day;
-    assert!(ledger.is_unchanged_since(&window_now, &key("other")).await.unwrap());
-    assert!(!ledger.is_unchanged_since(&window_now, &key("k")).await.unwrap());
+    assert!(
+        ledger
+            .is_window_unchanged_and_key_unused(&window_now, &key("other"))
+            .await
+            .unwrap()
+    );
+    assert!(
+        !ledger
+            .is_window_unchanged_and_key_unused(&window_now, &key("k"))
+            .await
+            .unwrap()
+    );
     let never = purser_domain::WindowScope::Day {
         agent: sample::agent_id(1),
         service: sample::service_id(9),
@@ -374,7 +394,12 @@ async fn a_window_changed_since_it_was_read_is_detected() {
         stamp: 0,
         ..window
     };
-    assert!(ledger.is_unchanged_since(&never, &key("other")).await.unwrap());
+    assert!(
+        ledger
+            .is_window_unchanged_and_key_unused(&never, &key("other"))
+            .await
+            .unwrap()
+    );
 }
 
 /// The agent's record may be read before a freeze, and the policy and the new window after the freeze.
