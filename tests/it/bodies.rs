@@ -182,6 +182,12 @@ impl Ground {
                 below(&format!("/keys/{}/rotate", agent.key_id())),
                 json!({"overlap_seconds": 2_592_000}),
             ),
+            (
+                post.clone(),
+                "/agents/{agentId}/runs",
+                below("/runs"),
+                json!({"limit_units": 1, "expires_at": until, "services": ["lab-search"]}),
+            ),
             (post.clone(), "/agents/{agentId}/services", below("/services"), policy),
             (
                 Method::PUT,
@@ -382,7 +388,8 @@ impl Ground {
     }
 
     fn with_credential(&self, request: reqwest::RequestBuilder, path: &str) -> reqwest::RequestBuilder {
-        let is_agents = path.starts_with("/x402/") || path.ends_with("/settlements") && path.starts_with("/agents/");
+        let is_of_agent = path.ends_with("/settlements") || path.ends_with("/runs");
+        let is_agents = path.starts_with("/x402/") || is_of_agent && path.starts_with("/agents/");
         if path.starts_with("/internal/") {
             request.header("x-internal-token", &self.world.stack.internal_token)
         } else if is_agents {
@@ -430,7 +437,7 @@ fn parent_of<'a>(body: &'a mut Value, pointer: &str) -> &'a mut serde_json::Map<
 }
 
 /// The fields whose absence has the slug `<field>_required`.
-const REQUIRED_FIELDS: [&str; 49] = [
+const REQUIRED_FIELDS: [&str; 50] = [
     "act",
     "address",
     "agents",
@@ -444,6 +451,7 @@ const REQUIRED_FIELDS: [&str; 49] = [
     "endpoint",
     "estimated_price_units",
     "execution",
+    "expires_at",
     "id",
     "idempotency_key",
     "ids",
@@ -572,7 +580,8 @@ fn is_for_no_schema(whole: &Whole, at: &str, value: &Value) -> bool {
         || ["budget_limit", "count_limit"]
             .iter()
             .any(|kind| value["kind"] == *kind);
-    is_vendor_list || is_twice || is_of_x402 || is_raise || is_grant || is_limited_twice || is_window
+    let is_run_end = whole.route.ends_with("/runs") && at == "/expires_at";
+    is_vendor_list || is_twice || is_of_x402 || is_raise || is_grant || is_limited_twice || is_window || is_run_end
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -592,6 +601,12 @@ async fn values_allowed_by_body_schemas_are_accepted() {
                 let path = format!("/webhooks/{id}");
                 let request = ground.world.persons_request(&ground.owner, Method::DELETE, &path);
                 World::send(request.header("if-match", "*")).await.ok();
+            }
+            if whole.route.ends_with("/runs") && answer.status == 201 {
+                // An agent can have at most five open runs.
+                let path = format!("{}/{}", whole.path, answer.body["key_id"].as_str().unwrap());
+                let key = Some(ground.agent.key.as_str());
+                ground.world.call(Method::DELETE, &path, key, None).await.ok();
             }
             if answer.status == 400 {
                 let shown: String = value.to_string().chars().take(80).collect();

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The file, the status, and the `error` or the `reason` of the response.
-const EVENTS: [(&str, u16, &str); 213] = [
+const EVENTS: [(&str, u16, &str); 216] = [
     // The catalog function also responds to unknown routes.
     ("catalog/unknown-route", 404, "not_found"),
     ("catalog/wrong-method", 404, "not_found"),
@@ -141,6 +141,9 @@ const EVENTS: [(&str, u16, &str); 213] = [
     ("people/poll-approval-session", 200, ""),
     ("people/poll-approval-unknown", 404, "not_found"),
     ("people/poll-approval-no-credentials", 401, "invalid_agent_key"),
+    ("people/open-run-no-limit", 400, "limit_units_required"),
+    ("people/open-run-no-credentials", 401, "invalid_agent_key"),
+    ("people/close-run-unknown", 404, "not_found"),
     // A signed-in user's agents.
     ("people/list-agents", 200, ""),
     ("people/list-agents-no-credentials", 401, "invalid_session"),

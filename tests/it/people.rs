@@ -14,6 +14,7 @@ mod notices;
 mod preview;
 mod raises;
 mod replay;
+mod runs;
 mod scopes;
 mod services;
 mod shadow;

@@ -1050,6 +1050,35 @@ BUGS = [
         "package(purser-tests) and test(=people::scopes::rotated_agent_keys_keep_their_scope_and_expiry)",
     ),
     Bug(
+        "a run opened with a key that has its own budget",
+        "shared/domain/src/policy/run.rs",
+        "if is_limited || named.any(|keys| keys.contains(&opener.id)) {",
+        "if is_limited || !PLANTED && named.any(|keys| keys.contains(&opener.id)) {",
+        "package(purser-tests) and test(=people::runs::a_key_whose_payments_count_in_its_own_budget_opens_no_run)",
+    ),
+    Bug(
+        "a run that outlives its opener",
+        "shared/domain/src/policy/agent.rs",
+        "if key.id == id || is_run(&key) {",
+        "if key.id == id || !PLANTED && is_run(&key) {",
+        "package(purser-tests) and "
+        "test(=people::runs::a_run_ends_with_its_opener_its_expiry_or_when_the_opener_closes_it)",
+    ),
+    Bug(
+        "a run for services that its opener may not pay",
+        "shared/domain/src/policy/run.rs",
+        ".try_for_each(|service| opener.scope.check_service(*service))?;",
+        ".try_for_each(|service| if PLANTED { Ok(()) } else { opener.scope.check_service(*service) })?;",
+        "package(purser-tests) and test(=people::runs::a_run_permits_nothing_that_its_opener_does_not_permit)",
+    ),
+    Bug(
+        "a sixth open run",
+        "shared/domain/src/policy/agent.rs",
+        "return Err(KeyRejection::TooManyRuns);",
+        "if !PLANTED { return Err(KeyRejection::TooManyRuns); }",
+        "package(purser-tests) and test(=people::runs::concurrent_openings_leave_five_runs_and_half_of_the_budgets)",
+    ),
+    Bug(
         "a replay for a key of other services",
         "functions/payments/src/idempotency.rs",
         "scope.check_service(require_purchase(&settlement)?.service)?;",

@@ -59,7 +59,7 @@ pub(crate) async fn read_policy(
         .agent
         .rules
         .iter()
-        .filter(|rule| rule.kind.applies_to_key(caller.key));
+        .filter(|rule| caller.agent.shows_rule_to_key(&rule.kind, caller.key));
     let rules = rules.map(|rule| RuleView::new(rule, used(rule.id).map(|window| window.counted_amount_at(at))));
     let max_per_day = record.policy.caps(&caller.agent.owner, at).per_day;
     Ok(Json(PolicyAnswer {

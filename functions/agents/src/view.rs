@@ -67,8 +67,9 @@ pub(crate) struct PolicyAnswer {
     pub(crate) service: EnabledServiceView,
     #[serde(flatten)]
     pub(crate) spend: SpendView,
-    /// All rules of the agent, in the order in which they were added. A rule with `services` applies only to payments
-    /// to these services.
+    /// The agent's rules that apply to the key or to a run that the key opened, in the order in which they were added. A
+    /// rule with `services` applies only to payments to these services, and a run's budget only to payments with the run's
+    /// key in `keys`.
     pub(crate) rules: Vec<RuleView>,
 }
 

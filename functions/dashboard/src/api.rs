@@ -16,6 +16,7 @@ use crate::keys::api as keys;
 use crate::notices::api as notices;
 use crate::payouts::api as payouts;
 use crate::rules::api as rules;
+use crate::runs::api as runs;
 use crate::search::api as search;
 use crate::services::api as services;
 use crate::sessions::api as sessions;
@@ -54,6 +55,8 @@ purser_api::routes!(
     rules::add_rule,
     rules::replace_rule,
     rules::remove_rule,
+    runs::open_run,
+    runs::close_run,
     wallet::read_wallet,
     payouts::read_withdrawal_address,
     payouts::set_withdrawal_address,

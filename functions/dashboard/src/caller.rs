@@ -1,7 +1,7 @@
 //! The authenticated user.
 
 use purser_api::{MailClaim, Person};
-use purser_domain::{Acting, Actor, RequestSource, SessionId, Timestamp, UserId};
+use purser_domain::{Acting, Actor, ErrorKind, RequestSource, Result, SessionId, Timestamp, UserId};
 
 /// The authenticated user who sent the request.
 #[derive(Clone, Debug)]
@@ -19,6 +19,24 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// Creates the caller of a request that a client or a key of the agent sends without the owner. The owner's last
+    /// sign-in is unknown, so the request can widen no limit.
+    pub(crate) fn for_actor_of_owner(
+        owner: &str,
+        actor: impl FnOnce(UserId) -> Actor,
+        source: RequestSource,
+    ) -> Result<Self> {
+        let person = Person {
+            id: UserId::parse(owner).ok_or(ErrorKind::NotFound)?,
+            name: None,
+            mail: MailClaim::Absent,
+            signed_in_at: Timestamp::EPOCH,
+        };
+        let mut caller = Self::new(person, None, source);
+        caller.acting.actor = actor(caller.id.clone());
+        Ok(caller)
+    }
+
     /// Creates the caller of a request. `session` is `None` for a request with an ID token.
     pub(crate) fn new(user: Person, session: Option<SessionId>, source: RequestSource) -> Self {
         Self {

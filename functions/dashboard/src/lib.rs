@@ -40,6 +40,7 @@ mod preview;
 mod redirect;
 mod request;
 mod rules;
+mod runs;
 mod search;
 mod services;
 mod sessions;
@@ -149,6 +150,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
             approvals::operations::WAITS_PER_MINUTE,
         ),
         code_guesses: Throttle::new(&db, Arc::clone(&throttle_table), connect::DEVICE_CODES_PER_MINUTE),
+        run_openings: Throttle::new(&db, Arc::clone(&throttle_table), runs::RUNS_PER_MINUTE),
         stops: Throttle::new(
             &db,
             Arc::clone(&throttle_table),

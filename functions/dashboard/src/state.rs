@@ -57,6 +57,8 @@ pub(crate) struct People {
     pub(crate) client_documents: UntrustedHttpClient,
     /// The throttle for entering device codes.
     pub(crate) code_guesses: Throttle,
+    /// The throttle for opening runs.
+    pub(crate) run_openings: Throttle,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
     pub(crate) network: Network,

@@ -122,6 +122,7 @@ impl World {
                 expires_at: Some(sample::start().after(sample::secs(60 * 86_400))),
                 ..KeyScope::default()
             },
+            opened_by: None,
         });
         world.ledger.create_agent(&agent, &sample::audit()).await.unwrap();
         world

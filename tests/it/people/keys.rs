@@ -72,6 +72,7 @@ async fn key_secrets_appear_only_in_the_creation_response() {
         "expires_at": null,
         "client_name": null,
         "redirect_host": null,
+        "opened_by": null,
     });
     assert_eq!(made, expected);
 
@@ -104,6 +105,7 @@ async fn key_secrets_appear_only_in_the_creation_response() {
             "key_id",
             "last_used_at",
             "networks",
+            "opened_by",
             "permissions",
             "public_key",
             "redirect_host",
@@ -167,6 +169,7 @@ async fn rotated_agent_keys_work_until_their_overlap_ends() {
         "expires_at": null,
         "client_name": null,
         "redirect_host": null,
+        "opened_by": null,
     });
     assert_eq!(rotated["replaced"], replaced);
     assert_eq!(

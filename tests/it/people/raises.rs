@@ -226,7 +226,7 @@ async fn each_cap_has_its_own_limit_increase_and_end() {
 
     // An update of the cap per day ends only this cap's increase.
     home.set_policy(json!({"max_per_day_units": dollars(8)})).await;
-    let call_only = json!({
+    let keep_only_call = json!({
         "max_per_call_units": dollars(5),
         "max_per_day_units": null,
         "until": in_an_hour.to_string(),
@@ -235,7 +235,7 @@ async fn each_cap_has_its_own_limit_increase_and_end() {
     });
     assert_eq!(
         home.read("/services/lab-search").await["policy"]["raised_caps"],
-        call_only
+        keep_only_call
     );
     assert_eq!(home.tried(4, "lab-search").await, "daily_spend_limit_exceeded");
     assert_eq!(home.tried(3, "lab-search").await, "");

@@ -65,6 +65,15 @@ impl Routes {
                 Value::Null,
                 None,
             ),
+            (
+                Method::POST,
+                agent.path("/runs"),
+                json!({
+                    "limit_units": 1, "services": ["lab-search"],
+                    "expires_at": world.now().after(Duration::DAY).to_string(),
+                }),
+                Some("pay"),
+            ),
             (get, "/mcp/agents/me".to_owned(), Value::Null, None),
         ])
     }
@@ -161,7 +170,8 @@ async fn agent_keys_are_limited_to_their_scope() {
     for (method, path, body, needs) in &routes {
         for (key, has) in [(&read, "read"), (&pay, "pay"), (&all, "")] {
             if has.is_empty() || needs.is_none_or(|needs| needs == has) {
-                call(world, &world.http, &key.key, method, path, body).await.ok();
+                let answer = call(world, &world.http, &key.key, method, path, body).await;
+                assert!([200, 201].contains(&answer.status), "{method} {path}: {}", answer.body);
             }
         }
     }

@@ -99,6 +99,7 @@ pub fn agent(n: u128, rules: Vec<Rule>) -> Agent {
             created_at: start(),
             ends_at: None,
             scope: KeyScope::default(),
+            opened_by: None,
         }],
         rules,
         archived: false,

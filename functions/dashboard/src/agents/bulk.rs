@@ -105,7 +105,7 @@ impl BulkOperation {
             }),
             Self::Limit => {
                 let rules = LIMITS.to_rules().into_iter().zip(ids);
-                let agent = agent.without_budgets_of_ended_grants(now);
+                let agent = agent.without_budgets_of_ended_keys(now);
                 rules
                     .filter(|(kind, _)| !agent.rules.iter().any(|own| own.kind.is_as_strict_as(kind)))
                     .try_fold(agent.clone(), |agent, (kind, id)| {

@@ -135,7 +135,7 @@ impl People {
         let mut backoff = Backoff::new();
         loop {
             if_match.check_version(agent.version)?;
-            let mut updated_agent = change(agent.clone())?;
+            let mut updated_agent = change(agent.clone())?.without_unlimited_runs(self.now());
             if updated_agent == agent {
                 if may_deny_previously_allowed_payments(&agent) {
                     self.ledger.fence_windows(&agent).await?;
@@ -144,12 +144,12 @@ impl People {
             }
             let now = self.now();
             require_valid_exceptions(&updated_agent, &agent, now)?;
-            // Budgets of ended grants are left out, because removing such a budget widens no limit.
-            if updated_agent.widens(&agent.clone().without_budgets_of_ended_grants(now)) {
+            // Budgets of ended grants and runs are left out, because removing such a budget widens no limit.
+            if updated_agent.widens(&agent.clone().without_budgets_of_ended_keys(now)) {
                 self.limits.require_recent_sign_in(caller.signed_in_at, now)?;
             }
-            // Remove budgets of ended grants, except new budgets, which the response must still show.
-            let kept = updated_agent.clone().without_budgets_of_ended_grants(now).rules;
+            // A budget that this update adds stays until the next update, so that the response can show it.
+            let kept = updated_agent.clone().without_budgets_of_ended_keys(now).rules;
             updated_agent
                 .rules
                 .retain(|rule| kept.contains(rule) || !agent.rules.contains(rule));

@@ -92,7 +92,7 @@ async fn find_approval_for_agent(
         approval: id,
         ..DecisionKeys::default()
     };
-    let caller = people.authenticate_agent_and_read_inputs(caller, &ask).await?;
+    let caller = people.authenticate_agent_and_read_inputs(caller, None, &ask).await?;
     let approval = caller.read.approval.as_ref();
     let approval = approval.filter(|approval| approval.agent == caller.agent.id);
     let approval = approval.ok_or(ErrorKind::NotFound)?;

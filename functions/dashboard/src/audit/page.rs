@@ -230,7 +230,7 @@ fn audit_log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
                         }
                         @if let Some(reason) = &source.reason { div { dt { "Why" } dd { (escape_hidden_characters(reason.as_str())) } } }
                         @if let Some(object) = &action.object { div { dt { "Of" } dd { code.long { (object) } } } }
-                        @if matches!(actor, Actor::Person { .. } | Actor::Client { .. }) {
+                        @if matches!(actor, Actor::Person { .. } | Actor::Client { .. } | Actor::Agent { .. }) {
                             div { dt { "Address" } dd { (source.address.as_deref().unwrap_or("unknown")) } }
                             div { dt { "Program" } dd { (source.user_agent.as_deref().unwrap_or("unknown")) } }
                         }
@@ -265,6 +265,7 @@ fn actor_name(actor: &Actor) -> Markup {
         Actor::Reconcile => html! { "unknown sender; seen on the chain" },
         Actor::Rule { .. } => html! { "a rule of the agent" },
         Actor::Client { .. } => html! { "a token of the application" },
+        Actor::Agent { key, .. } => html! { "the agent’s key " (labels::key_suffix(*key)) },
     }
 }
 

@@ -7,12 +7,12 @@ use crate::connect::request::AuthorizationRequest;
 use crate::keys::operations::key_rejection_error;
 use crate::rules::operations::rule_rejection_error;
 use crate::state::People;
-use purser_api::{CallerIds, MailClaim, Person, Precondition, ThrottleScope};
+use purser_api::{CallerIds, Precondition, ThrottleScope};
 use purser_domain::{
     AccessToken, Act, Actor, Agent, AgentId, AgentKey, AgentName, Amount, AuditKind, ClientGrant, ClientName,
     DeviceRequest, DeviceState, Duration, EditReason, ErrorKind, GrantCode, GrantOrigin, KeyCredential, KeyId,
     KeyScope, KeyStatus, NewGrantCode, Permission, RefreshToken, RequestSource, Result, RuleId, RuleKind, RuleWindow,
-    StartingLimits, Timestamp, UserCode, UserId,
+    StartingLimits, Timestamp, UserCode,
 };
 use tracing::info;
 
@@ -68,12 +68,13 @@ impl People {
             created_at: now,
             ends_at: None,
             scope: consent.scope.clone(),
+            opened_by: None,
         };
         let unused = self.list_unused_grants(owned.agent(), now).await?;
         let add = |agent: Agent| {
             let revoke = |agent: Agent, grant: &KeyId| agent.with_revoked_key(*grant, now);
             let agent = unused.iter().try_fold(agent, revoke).map_err(key_rejection_error)?;
-            let agent = agent.without_budgets_of_ended_grants(now);
+            let agent = agent.without_budgets_of_ended_keys(now);
             let agent = agent.with_key(key.clone(), now).map_err(key_rejection_error)?;
             if !key.scope.permissions().contains(&Permission::Pay) {
                 return Ok(agent);
@@ -187,16 +188,7 @@ impl People {
         let Some(agent) = agent.filter(is_open) else {
             return Ok(());
         };
-        let person = Person {
-            id: UserId::parse(&agent.owner).ok_or(ErrorKind::NotFound)?,
-            name: None,
-            mail: MailClaim::Absent,
-            signed_in_at: Timestamp::EPOCH,
-        };
-        let mut caller = Caller::new(person, None, source);
-        caller.acting.actor = Actor::Client {
-            owner: caller.id.clone(),
-        };
+        let caller = Caller::for_actor_of_owner(&agent.owner, |owner| Actor::Client { owner }, source)?;
         let is_reused = refresh.is_some_and(|token| token.generation == RefreshToken::REUSED);
         let reason = EditReason::parse(REUSED).filter(|_| is_reused);
         let owned = OwnedAgent::new(&caller, agent)

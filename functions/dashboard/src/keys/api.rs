@@ -6,6 +6,7 @@ use crate::keys::operations::{IssuedKey, ListedKey};
 use crate::request::{combine_body_and_if_match, created_response};
 use crate::state::PeopleState;
 use axum::Json;
+use axum::response::Response;
 use purser_api::{
     Body, BodyPath, Field, Id, IfMatch, Listed, Member as _, OptionalBody, Reply, Text, ValidationErrors, endpoint,
     parse_seconds, view, with_etag,
@@ -47,6 +48,8 @@ purser_api::views! {
         /// Where the client's authorization code was sent: a host, a private-use scheme such as `app:`, or `device` for a
         /// device code. Null unless the key is a grant.
         redirect_host: Option<String> = key.grant().map(|grant| grant.origin.to_string()),
+        /// The ID of the key with which the agent opened this key's run. Null for all other keys.
+        opened_by: Option<String> = key.opened_by.map(|opener| opener.to_string()),
     }
 
     /// A key with the time of its last use.
@@ -226,8 +229,8 @@ pub(crate) async fn create_key(
 
 /// Rotate a key.
 ///
-/// A new key with the same scope replaces the old key. The old key remains valid until the overlap ends. A grant can't be
-/// rotated, because the client renews its tokens itself.
+/// A new key with the same scope replaces the old key. The old key and its runs remain valid until the overlap ends. A
+/// grant can't be rotated, because the client renews its tokens itself, and neither can a run's key.
 #[endpoint(
     post "/agents/{agentId}/keys/{keyId}/rotate", status = 201, body = RotationView,
     returns = "The new key, and the old key with the time at which it ends.",
@@ -255,7 +258,7 @@ pub(crate) async fn rotate_key(
     Ok(created_response(with_etag(view.new.version, Json(view))))
 }
 
-/// Revoke a key. The key is rejected at once.
+/// Revoke a key. The key is rejected at once, and the keys of the runs that it opened.
 #[endpoint(
     delete "/agents/{agentId}/keys/{keyId}", body = RevokedKeyView, returns = "The revoked key.",
     headers(("ETag" = String, description = "The agent's version, for `If-Match`."))
@@ -263,13 +266,18 @@ pub(crate) async fn rotate_key(
 pub(crate) async fn revoke_key(people: PeopleState, owned: OwnedAgent, Id(key): Id<KeyId>, if_match: IfMatch) -> Reply {
     let key = require_existing_key(owned.agent(), key)?;
     let (owned, key) = people.revoke_key(owned, if_match.into_precondition()?, key).await?;
-    let Agent { id, version, .. } = *owned.agent();
+    Ok(revoked_key_response(owned.agent(), &key, people.now()))
+}
+
+pub(crate) fn revoked_key_response(agent: &Agent, key: &AgentKey, now: Timestamp) -> Response {
+    let Agent { id, version, .. } = *agent;
+    let record = KeyView::new(id, key, key.status(now));
     let view = RevokedKeyView {
         agent_id: id,
         version,
-        record: KeyView::new(id, &key, key.status(people.now())),
+        record,
     };
-    Ok(with_etag(version, Json(view)))
+    with_etag(version, Json(view))
 }
 
 /// Handlers call this first, so that an unknown key is 404 regardless of other errors.

@@ -113,7 +113,7 @@ impl People {
 }
 
 /// Returns the stored record, not `new.record`, because a rotation gives the new key the old key's scope.
-fn issued_key(agent: OwnedAgent, new: NewKey) -> Result<IssuedKey> {
+pub(crate) fn issued_key(agent: OwnedAgent, new: NewKey) -> Result<IssuedKey> {
     let key = agent
         .agent()
         .find_key(new.record.id)
@@ -135,8 +135,16 @@ pub(crate) fn key_rejection_error(rejection: KeyRejection) -> Error {
             "/keyId",
             "is a grant, which has no secret to replace; revoke it instead".to_owned(),
         ),
+        KeyRejection::IsRun => (
+            "/keyId",
+            "is a run's key, which has its own budget; revoke it instead".to_owned(),
+        ),
         KeyRejection::TooMany => ("", too_many("keys", Agent::MAX_KEYS)),
         KeyRejection::TooManyGrants => ("", too_many("grants", Agent::MAX_GRANTS)),
+        KeyRejection::TooManyRuns => {
+            let message = format!("an agent has at most {} open runs; close one first", Agent::MAX_RUNS);
+            ("", message)
+        }
     };
     Error::invalid(vec![ValidationError::at_path(path, message)])
 }

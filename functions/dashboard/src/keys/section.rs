@@ -163,6 +163,7 @@ fn key_details(layout: &Layout, catalog: &Catalog, row: &ListedKey) -> Markup {
         @if let Some(grant) = row.key.grant() {
             p { "An application that calls itself " strong { "“" (escape_hidden_characters(grant.client.as_str())) "”" } ", through " code { (grant.origin) } }
         }
+        @if let Some(opener) = row.key.opened_by { p { "A run, opened by key " (labels::key_suffix(opener)) } }
         (key_scope_text(layout, catalog, &row.key.scope))
     }
 }
@@ -187,7 +188,7 @@ fn active_key_row(layout: &Layout, page: &AgentPage<'_>, row: &ListedKey, path: 
                 }
             }
             div.row-actions {
-                @if status == KeyStatus::Active && row.key.grant().is_none() {
+                @if status == KeyStatus::Active && row.key.grant().is_none() && row.key.opened_by.is_none() {
                     details.pop open[inputs.has_posted_form()] {
                         summary.button { "Rotate" }
                         div.pop-body {

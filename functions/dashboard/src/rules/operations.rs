@@ -74,7 +74,7 @@ impl People {
         let id = RuleId::from_uuid(self.random_uuid()?);
         let now = self.now();
         let add = |agent: Agent| {
-            let agent = agent.without_budgets_of_ended_grants(now);
+            let agent = agent.without_budgets_of_ended_keys(now);
             agent.with_rule(id, rule.kind().clone()).map_err(rule_rejection_error)
         };
         let action = Act::new(AuditKind::RuleAdded).with_object(&id);
@@ -112,7 +112,7 @@ impl People {
     ) -> Result<UpdatePreview> {
         if_match.check_version(owned.agent().version)?;
         let id = RuleId::from_uuid(self.random_uuid()?);
-        let agent = owned.agent().clone().without_budgets_of_ended_grants(self.now());
+        let agent = owned.agent().clone().without_budgets_of_ended_keys(self.now());
         let added = agent.with_rule(id, rule.kind().clone());
         self.preview_rules(owned, added.map_err(rule_rejection_error)?, days)
             .await

@@ -6,7 +6,7 @@
 use crate::caller::Caller;
 use crate::state::People;
 use purser_api::{AgentCredentials, ThrottleScope};
-use purser_domain::{Duration, ErrorKind, RequestSource, Result, Session, SessionId, UserId};
+use purser_domain::{Duration, ErrorKind, Permission, RequestSource, Result, Session, SessionId, UserId};
 use purser_store::{AuthenticatedCaller, DecisionInputs, DecisionKeys, Reader, Throttle};
 use tracing::{info, warn};
 
@@ -94,13 +94,14 @@ impl People {
         Ok(session)
     }
 
-    /// Checks an agent key, regardless of permissions, and reads the decision inputs at the same time.
+    /// Checks an agent key and its `permission` if given, and reads the decision inputs at the same time.
     pub(crate) async fn authenticate_agent_and_read_inputs(
         &self,
         caller: AgentCredentials,
+        permission: impl Into<Option<Permission>>,
         keys: &DecisionKeys,
     ) -> Result<AuthenticatedCaller<DecisionInputs>> {
-        let (now, key_use) = (self.now(), caller.key_use(None));
+        let (now, key_use) = (self.now(), caller.key_use(permission));
         let call = self
             .authenticator
             .begin_call(caller.scope, caller.key, key_use, now)

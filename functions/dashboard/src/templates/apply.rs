@@ -190,7 +190,7 @@ impl People {
         bases: &Bases,
         overrides: Overrides,
     ) -> Result<TemplatePlan> {
-        let agent = &owned.agent().clone().without_budgets_of_ended_grants(self.now());
+        let agent = &owned.agent().clone().without_budgets_of_ended_keys(self.now());
         let (edition, current, starting) = tokio::try_join!(
             self.current_catalog(),
             self.ledger.list_enabled_services(agent),
@@ -254,7 +254,7 @@ impl People {
     ) -> Result<bool> {
         let reason = owned.acting().source.reason.clone();
         let owned = owned.with_reason(reason.or_else(|| default_update_reason(template)));
-        let before = owned.agent().clone().without_budgets_of_ended_grants(self.now());
+        let before = owned.agent().clone().without_budgets_of_ended_keys(self.now());
         if plan.direction.widens {
             self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
         }

@@ -91,7 +91,7 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false, example = "usdc_transfer_mismatch")]
     pub reason: Option<&'static str>,
-    /// The permission that the key lacks: `read`, `pay`, `service` or `network`.
+    /// The permission that the key lacks: `read`, `pay`, `service`, `network` or `run`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false, example = "pay")]
     pub missing: Option<&'static str>,
@@ -526,6 +526,10 @@ const fn key_not_allowed_message(missing: KeyLack) -> &'static str {
         KeyLack::Service => "this key does not cover this service; use one that does, or ask the agent's owner for one",
         KeyLack::Network => {
             "this key may not be used from this address; call from an allowed network, or use another key"
+        }
+        KeyLack::Run => {
+            "this key can't open a run: it is a grant, a run's key, or a key with its own budget or count limit, which would \
+             not count the run's payments"
         }
     }
 }

@@ -50,7 +50,7 @@ errors! {
     DailySpendLimitExceeded = 402 "daily_spend_limit_exceeded": "The payment would exceed the cap on the amount authorized in the last 24 hours. Wait until `retry_at`; null means that the payment never fits.";
     ApprovalRequired = 402 "approval_required": "The policy or a rule requires the owner's approval, and nothing is reserved. Call `GET /approvals/{id}?wait_seconds=20` until `approved`, then repeat the request with `approval_id`.";
     InsufficientUsdcBalance = 402 "insufficient_usdc_balance": "The wallet has less than the price. Fund `wallet_address`.";
-    KeyNotAllowed = 403 "key_not_allowed": "The key does not permit the call. `missing` names the missing permission: `network`, `read`, `pay` or `service`. Use another key, or ask the owner for a key with this permission.";
+    KeyNotAllowed = 403 "key_not_allowed": "The key does not permit the call. `missing` names the missing permission: `network`, `read`, `pay`, `service` or `run` (to open a run). Use another key, or ask the owner for a key with this permission.";
     NotEntitled = 403 "not_entitled": "The ID token lacks the required value of `claim`. Ask the administrator of your account for access.";
     RecentSignInRequired = 403 "recent_sign_in_required": "The change requires a sign-in within the last `max_age_seconds` seconds. Sign in again with `max_age`, and repeat the request with the new ID token.";
     SecondOperatorRequired = 403 "second_operator_required": "You requested this change, so another operator must accept it. Without a second operator, the change takes effect at `from`.";

@@ -212,6 +212,7 @@ mod tests {
             KeyLack::Pay.into(),
             KeyLack::Service.into(),
             KeyLack::Network.into(),
+            KeyLack::Run.into(),
             ErrorKind::ServiceNotFound,
             ErrorKind::NotFound,
             ErrorKind::IdempotencyKeyReused { settlement: None },

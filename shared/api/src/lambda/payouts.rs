@@ -81,7 +81,9 @@ impl WithdrawalOwner {
     pub fn new(agent: AgentId, acting: &Acting) -> Self {
         let session = match &acting.actor {
             Actor::Person { session, .. } => session.clone(),
-            Actor::Operator(_) | Actor::Reconcile | Actor::Rule { .. } | Actor::Client { .. } => None,
+            Actor::Operator(_) | Actor::Reconcile | Actor::Rule { .. } | Actor::Client { .. } | Actor::Agent { .. } => {
+                None
+            }
         };
         Self {
             agent_id: agent,

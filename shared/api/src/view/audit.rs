@@ -21,7 +21,7 @@ purser_macros::views! {
         let (person_id, session_id, operator) = match &record.actor {
             Actor::Person { id, session } => (Some(id.to_string()), session.as_ref().map(ToString::to_string), None),
             Actor::Operator(name) => (None, None, Some(name.to_string())),
-            Actor::Reconcile | Actor::Rule { .. } | Actor::Client { .. } => (None, None, None),
+            Actor::Reconcile | Actor::Rule { .. } | Actor::Client { .. } | Actor::Agent { .. } => (None, None, None),
         };
         let (before, after, rejection) = match &record.outcome {
             AuditOutcome::Done(changes) => (changes.before.clone(), changes.after.clone(), None),
@@ -37,11 +37,12 @@ purser_macros::views! {
         /// kinds.
         #[schema(value_type = String, example = "policy_edited")]
         pub kind: &'static str = action.kind.name(),
-        /// The user who acted; null for an operator, for a client that ended its access, for a transfer found on chain,
-        /// and for a freeze by a rule.
+        /// The user who acted; null for an operator, for a client that ended its access, for a run that an agent opened
+        /// or closed, for a transfer found on chain, and for a freeze by a rule.
         pub person_id: Option<String>,
         /// The operator who acted, or `browser:<name>` if the operator used a browser; null for a user, for a client
-        /// that ended its access, for a transfer found on chain, and for a freeze by a rule.
+        /// that ended its access, for a run that an agent opened or closed, for a transfer found on chain, and for a
+        /// freeze by a rule.
         pub operator: Option<String>,
         /// The browser session of the user; null if the request had an ID token, and for an operator.
         pub session_id: Option<String>,

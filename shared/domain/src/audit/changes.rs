@@ -123,6 +123,9 @@ fn key_audit_value(key: &AgentKey) -> Value {
         fields.insert("client_name".to_owned(), grant.client.as_str().into());
         fields.insert("redirect_host".to_owned(), grant.origin.as_str().into());
     }
+    if let (Some(fields), Some(opener)) = (value.as_object_mut(), key.opened_by) {
+        fields.insert("opened_by".to_owned(), opener.to_string().into());
+    }
     value
 }
 

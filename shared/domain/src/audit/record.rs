@@ -4,7 +4,7 @@
 //! far below the maximum size of a DynamoDB item.
 
 use crate::{
-    AgentId, AuditChanges, AuditId, EditReason, OperatorName, ServiceId, SessionId, Timestamp, UserId,
+    AgentId, AuditChanges, AuditId, EditReason, KeyId, OperatorName, ServiceId, SessionId, Timestamp, UserId,
     catalog::service::named,
 };
 use std::fmt;
@@ -166,9 +166,16 @@ pub enum Actor {
         /// The owner of the agent for which the client acts.
         owner: UserId,
     },
+    /// The agent, with an agent key.
+    Agent {
+        /// The owner of the agent.
+        owner: UserId,
+        /// The agent key of the request.
+        key: KeyId,
+    },
 }
 
-/// Writes the user's id, the operator's name, `reconcile`, `rule` or `client`.
+/// Writes the user's id, the operator's name, `reconcile`, `rule`, `client` or `agent`.
 impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -177,6 +184,7 @@ impl fmt::Display for Actor {
             Self::Reconcile => f.write_str("reconcile"),
             Self::Rule { .. } => f.write_str("rule"),
             Self::Client { .. } => f.write_str("client"),
+            Self::Agent { .. } => f.write_str("agent"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A grant, as it is stored in an agent's record.
 
-use crate::{Agent, KeyId, RuleKind, Timestamp, value::line::line};
+use crate::value::line::line;
 use ed25519_dalek::{Signature, VerifyingKey};
 
 line! {
@@ -33,26 +33,6 @@ pub struct ClientGrant {
     pub client: ClientName,
     /// Where the authorization code was sent.
     pub origin: GrantOrigin,
-}
-
-impl Agent {
-    /// Removes the budgets that count only payments of ended grants, because an agent may have only
-    /// [`Agent::MAX_BUDGETS`].
-    #[must_use]
-    pub fn without_budgets_of_ended_grants(mut self, now: Timestamp) -> Self {
-        let keys = &self.keys;
-        let has_ended = |id: &KeyId| {
-            let key = keys.iter().find(|key| key.id == *id);
-            key.is_none_or(|key| key.grant().is_some() && key.has_ended(now))
-        };
-        self.rules.retain(|rule| match &rule.kind {
-            RuleKind::BudgetLimit { window, .. } => {
-                !window.keys.as_ref().is_some_and(|keys| keys.iter().all(has_ended))
-            }
-            _ => true,
-        });
-        self
-    }
 }
 
 /// An Ed25519 verification key (RFC 8032), which is not secret.

@@ -96,6 +96,8 @@ pub struct AgentKey {
     pub ends_at: Option<Timestamp>,
     /// The key's permissions and expiry.
     pub scope: KeyScope,
+    /// The key that opened this key's run; `None` if a user created the key.
+    pub opened_by: Option<KeyId>,
 }
 
 /// What a caller must present to authenticate with a key.
@@ -218,7 +220,7 @@ impl AgentKey {
         }
     }
 
-    fn end_time(&self) -> Option<Timestamp> {
+    pub(super) fn end_time(&self) -> Option<Timestamp> {
         self.ends_at.into_iter().chain(self.scope.expires_at).min()
     }
 
@@ -239,7 +241,7 @@ impl AgentKey {
         matches!(self.status(now), KeyStatus::Ended { .. })
     }
 
-    fn with_earlier_end(self, end: Timestamp) -> Self {
+    pub(super) fn with_earlier_end(self, end: Timestamp) -> Self {
         let end = self.end_time().map_or(end, |already| already.min(end));
         Self {
             ends_at: Some(end),
@@ -259,8 +261,12 @@ pub enum KeyRejection {
     TooMany,
     /// The agent already has [`Agent::MAX_GRANTS`] grants.
     TooManyGrants,
+    /// The agent already has [`Agent::MAX_RUNS`] open runs.
+    TooManyRuns,
     /// The key is a grant, which has no secret to replace.
     IsGrant,
+    /// The key is a run's key. The run's budget would not count payments with another key.
+    IsRun,
 }
 
 impl<'a> PastOwner<'a> {
@@ -350,15 +356,19 @@ impl Agent {
         if working.clone().count() >= Self::MAX_KEYS {
             return Err(KeyRejection::TooMany);
         }
-        if key.grant().is_some() && working.filter(|key| key.grant().is_some()).count() >= Self::MAX_GRANTS {
+        if key.grant().is_some() && working.clone().filter(|key| key.grant().is_some()).count() >= Self::MAX_GRANTS {
             return Err(KeyRejection::TooManyGrants);
+        }
+        if key.opened_by.is_some() && working.filter(|key| key.opened_by.is_some()).count() >= Self::MAX_RUNS {
+            return Err(KeyRejection::TooManyRuns);
         }
         let cut = now.before(Self::ENDED_KEY_RETENTION);
         self.keys
             .retain(|key| !key.has_ended(now) || key.end_time().is_some_and(|end| end > cut));
         while self.keys.len() >= Self::MAX_KEPT_KEYS {
             let ended = self.keys.iter().enumerate().filter(|(_, key)| key.has_ended(now));
-            let Some((longest, _)) = ended.min_by_key(|(_, key)| key.end_time()) else {
+            // Keys of runs are dropped first, so that an agent's runs don't displace the owner's keys.
+            let Some((longest, _)) = ended.min_by_key(|(_, key)| (key.opened_by.is_none(), key.end_time())) else {
                 break;
             };
             self.keys.remove(longest);
@@ -367,7 +377,7 @@ impl Agent {
         Ok(self)
     }
 
-    /// Replaces a key by `new` with the same scope. The old key stays valid for at most `overlap`.
+    /// Replaces a key by `new` with the same scope. The old key and its runs stay valid for at most `overlap`.
     pub fn with_rotated_key(
         self,
         old: KeyId,
@@ -382,6 +392,7 @@ impl Agent {
             Some(_) if self.find_key(new.id).is_some() => Ok(self),
             Some(key) if key.has_ended(now) => Err(KeyRejection::Ended),
             Some(key) if key.grant().is_some() => Err(KeyRejection::IsGrant),
+            Some(key) if key.opened_by.is_some() => Err(KeyRejection::IsRun),
             Some(key) => {
                 new.scope = key.scope.clone();
                 self.with_earlier_key_end(old, now.after(overlap)).with_key(new, now)
@@ -389,7 +400,7 @@ impl Agent {
         }
     }
 
-    /// Revokes a key at `now`. Does nothing if the key has already ended.
+    /// Revokes a key and its runs at `now`. Does nothing if the key has already ended.
     pub fn with_revoked_key(self, id: KeyId, now: Timestamp) -> Result<Self, KeyRejection> {
         match self.find_key(id) {
             None => Err(KeyRejection::Unknown),
@@ -409,8 +420,14 @@ impl Agent {
     }
 
     fn with_earlier_key_end(self, id: KeyId, end: Timestamp) -> Self {
-        let keys = self.keys.into_iter();
-        let keys = keys.map(|key| if key.id == id { key.with_earlier_end(end) } else { key });
+        let is_run = |key: &AgentKey| key.opened_by == Some(id) && key.end_time().is_none_or(|earlier| end < earlier);
+        let keys = self.keys.into_iter().map(|key| {
+            if key.id == id || is_run(&key) {
+                key.with_earlier_end(end)
+            } else {
+                key
+            }
+        });
         Self {
             keys: keys.collect(),
             ..self
@@ -487,6 +504,7 @@ mod tests {
             created_at: Timestamp::EPOCH,
             ends_at,
             scope: KeyScope::default(),
+            opened_by: None,
         }
     }
 
@@ -636,6 +654,44 @@ mod tests {
         assert_eq!(rotated, Err(KeyRejection::IsGrant));
         let revoked = full.with_revoked_key(KeyId(3), now).unwrap();
         assert!(revoked.with_key(grant(10, None), now).is_ok());
+    }
+
+    #[test]
+    fn a_key_ends_its_open_runs_and_no_other_key() {
+        let run = |key: AgentKey, opener| AgentKey {
+            opened_by: Some(KeyId(opener)),
+            ..key
+        };
+        let now = secs(1_000);
+        let keys = vec![
+            key(1, None),
+            run(expiring(2, 5_000, None), 1),
+            run(expiring(3, 1_030, None), 1),
+            run(expiring(4, 900, None), 1),
+            run(key(5, Some(secs(950))), 1),
+            run(expiring(6, 5_000, None), 9),
+        ];
+        let ends = |agent: Agent| -> Vec<Option<u64>> {
+            agent.keys.iter().map(|key| key.ends_at.map(Timestamp::secs)).collect()
+        };
+        let revoked = agent(keys.clone()).with_revoked_key(KeyId(1), now).unwrap();
+        let expected = [Some(1_000), Some(1_000), Some(1_000), None, Some(950), None];
+        assert_eq!(ends(revoked), expected);
+        let overlap = Duration::from_secs_u32(60);
+        let rotate = |id| agent(keys.clone()).with_rotated_key(KeyId(id), key(7, None), overlap, now);
+        let expected = [Some(1_060), Some(1_060), None, None, Some(950), None, None];
+        assert_eq!(ends(rotate(1).unwrap()), expected);
+        assert_eq!(rotate(2), Err(KeyRejection::IsRun));
+    }
+
+    #[test]
+    fn ended_runs_displace_no_ended_key_of_the_owner() {
+        let ended = |id| key(id, Some(secs(900 + id)));
+        let mut full: Vec<AgentKey> = (0..50).map(ended).collect();
+        full[7].opened_by = Some(KeyId(0));
+        let added = agent(full).with_key(key(99, None), secs(1_000)).unwrap();
+        assert!(added.find_key(KeyId(7)).is_none() && added.find_key(KeyId(0)).is_some());
+        assert_eq!(added.keys.len(), Agent::MAX_KEPT_KEYS);
     }
 
     #[test]

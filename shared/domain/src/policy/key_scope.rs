@@ -30,6 +30,8 @@ named! {
         Service = "service",
         /// The call's source address is outside the key's networks.
         Network = "network",
+        /// The key can't open runs: it is a grant, a run's key, or named by a budget or count limit.
+        Run = "run",
     }
 }
 

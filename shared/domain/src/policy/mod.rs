@@ -23,6 +23,7 @@ pub(crate) mod recent;
 pub(crate) mod replay;
 pub(crate) mod rule;
 pub(crate) mod rule_report;
+mod run;
 pub(crate) mod schedule;
 pub(crate) mod shadow;
 pub(crate) mod spend_policy;

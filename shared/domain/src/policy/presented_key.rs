@@ -148,6 +148,7 @@ impl NewKey {
                 created_at,
                 ends_at: None,
                 scope: KeyScope::default(),
+                opened_by: None,
             },
         }
     }
@@ -290,6 +291,7 @@ mod tests {
             created_at: Timestamp::EPOCH,
             ends_at: Some(at(2_000)),
             scope: KeyScope::default(),
+            opened_by: None,
         };
         let granted = |id| grant(id, oauth.verification_key(owner, KeyId(id)));
         let present = |expires_at| {

@@ -4,15 +4,20 @@
 //! An update that can't be classified counts as widening.
 
 use crate::{
-    Agent, AgentKey, Amount, ApprovalException, DomainPattern, EnabledService, LimitAction, Rule, RuleKind, RuleWindow,
-    SpendPolicy,
+    Agent, AgentKey, Amount, ApprovalException, DomainPattern, EnabledService, KeyScope, LimitAction, Rule, RuleKind,
+    RuleWindow, SpendPolicy,
 };
 
 impl Agent {
     /// Returns whether this version may allow a request that `before` denied.
     pub fn widens(&self, before: &Self) -> bool {
         let unfrozen = before.is_frozen() && !self.is_frozen();
-        let is_new = |key: &AgentKey| before.find_key(key.id).is_none_or(|old| old.scope != key.scope);
+        // A run's key permits nothing that its opener's key does not permit.
+        let opener = |key: &AgentKey| key.opened_by.and_then(|id| before.find_key(id));
+        let is_new = |key: &AgentKey| match before.find_key(key.id) {
+            Some(old) => old.scope != key.scope,
+            None => opener(key).is_none_or(|opener| !key.scope.is_within(&opener.scope)),
+        };
         let has_new_key = self.keys.iter().any(is_new);
         let kept = |old: &Rule| {
             let new = self.rules.iter().find(|rule| rule.id == old.id);
@@ -28,6 +33,17 @@ impl Agent {
             || has_new_key
             || !before.rules.iter().filter(|rule| !is_exception(rule)).all(kept)
             || !self.rules.iter().filter(is_exception).all(is_present)
+    }
+}
+
+impl KeyScope {
+    /// Returns whether `other` permits everything that this scope permits.
+    fn is_within(&self, other: &Self) -> bool {
+        let ends_after_other = |end| self.expires_at.is_none_or(|own| end < own);
+        self.permissions().iter().all(|may| other.permissions().contains(may))
+            && is_selection_subset(self.services.as_deref(), other.services.as_deref())
+            && is_selection_subset(self.networks.as_deref(), other.networks.as_deref())
+            && !other.expires_at.is_some_and(ends_after_other)
     }
 }
 
@@ -201,8 +217,8 @@ mod tests {
     use super::*;
     use crate::{
         Address, AgentId, AgentStatus, ApprovalId, CalendarPeriod, Category, Duration, Fingerprint, IncreasedCaps,
-        KeyCredential, KeyId, KeyScope, LimitIncrease, OperationSlug, Rule, RuleId, SecretDigest, ServiceId,
-        ServiceSlug, Timestamp, UsualPrice, Vendor, Wallet, WindowPeriod, ZoneName,
+        KeyCredential, KeyId, LimitIncrease, OperationSlug, Permission, Rule, RuleId, SecretDigest, ServiceId,
+        ServiceSlug, SourceNetwork, Timestamp, UsualPrice, Vendor, Wallet, WindowPeriod, ZoneName,
     };
     use uuid::Uuid;
 
@@ -217,6 +233,7 @@ mod tests {
             created_at: Timestamp::EPOCH,
             ends_at,
             scope: KeyScope::default(),
+            opened_by: None,
         }
     }
 
@@ -276,6 +293,87 @@ mod tests {
         ];
         for (before, now, widens) in rows {
             assert_eq!(now.widens(&before), widens, "{now:?}");
+        }
+    }
+
+    #[test]
+    fn a_runs_key_widens_an_agent_only_beyond_its_openers_scope() {
+        let secs = |secs| Timestamp::from_secs(secs).unwrap();
+        let [one, two] = [1, 2].map(|id| ServiceId::from_uuid(Uuid::from_u128(id)));
+        let network = |text| SourceNetwork::parse(text).unwrap();
+        let narrow = KeyScope {
+            permissions: Some(vec![Permission::Pay]),
+            services: Some(vec![one]),
+            networks: Some(vec![network("10.0.0.0/8")]),
+            expires_at: Some(secs(9)),
+        };
+        let all = KeyScope::default();
+        let with = |change: fn(&mut KeyScope)| {
+            let mut scope = narrow.clone();
+            change(&mut scope);
+            scope
+        };
+        let rows = [
+            (&all, all.clone(), false),
+            (&all, narrow.clone(), false),
+            (&narrow, narrow.clone(), false),
+            (&narrow, all.clone(), true),
+            (&narrow, with(|scope| scope.permissions = None), true),
+            (&narrow, with(|scope| scope.services = None), true),
+            (&narrow, with(|scope| scope.networks = None), true),
+            (&narrow, with(|scope| scope.expires_at = None), true),
+            (
+                &narrow,
+                with(|scope| scope.permissions = Some(Permission::ALL.to_vec())),
+                true,
+            ),
+            (
+                &narrow,
+                KeyScope {
+                    services: Some(vec![one, two]),
+                    ..narrow.clone()
+                },
+                true,
+            ),
+            (
+                &narrow,
+                KeyScope {
+                    networks: Some(vec![network("10.0.0.0/7")]),
+                    ..narrow.clone()
+                },
+                true,
+            ),
+            (
+                &narrow,
+                KeyScope {
+                    expires_at: Some(secs(10)),
+                    ..narrow.clone()
+                },
+                true,
+            ),
+            (
+                &narrow,
+                KeyScope {
+                    expires_at: Some(secs(8)),
+                    ..narrow.clone()
+                },
+                false,
+            ),
+        ];
+        for (opener, scope, widens) in rows {
+            let opener = AgentKey {
+                scope: opener.clone(),
+                ..key(1, None)
+            };
+            let run = |opened_by| AgentKey {
+                scope: scope.clone(),
+                opened_by,
+                ..key(2, None)
+            };
+            let before = agent(AgentStatus::Active, vec![opener.clone()], vec![]);
+            let now = |opened_by| agent(AgentStatus::Active, vec![opener.clone(), run(opened_by)], vec![]);
+            assert_eq!(now(Some(KeyId(1))).widens(&before), widens, "{scope:?}");
+            assert!(now(Some(KeyId(3))).widens(&before) && now(None).widens(&before));
         }
     }
 

@@ -32,6 +32,8 @@ pub struct AuditEntry {
 pub(crate) const BY_RULE: &str = "rule";
 /// Marks the audit row of a client's action. The row is in the partition of the agent's owner.
 pub(crate) const BY_CLIENT: &str = "client";
+/// The attribute with the agent key of an agent's action. The row is in the partition of the agent's owner.
+pub(crate) const BY_KEY: &str = "key";
 
 /// The user, reason and audit id of a record's last change, stored in the record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -108,8 +110,10 @@ impl AuditEntry {
             told: None,
             mark: UpdateMark {
                 by: match &record.actor {
-                    // A client acts with the owner's consent, so the owner's id is stored.
-                    Actor::Person { id, .. } | Actor::Client { owner: id } => Some(id.clone()),
+                    // A client or an agent acts with the owner's consent, so the owner's id is stored.
+                    Actor::Person { id, .. } | Actor::Client { owner: id } | Actor::Agent { owner: id, .. } => {
+                        Some(id.clone())
+                    }
                     Actor::Operator(_) | Actor::Reconcile | Actor::Rule { .. } => None,
                 },
                 audit_id: Some(record.id),
@@ -180,7 +184,7 @@ impl Line {
         let (user_id, operator) = match actor {
             Actor::Person { id, .. } => (Some(id), None),
             Actor::Operator(name) => (None, Some(name)),
-            Actor::Reconcile | Actor::Rule { .. } | Actor::Client { .. } => (None, None),
+            Actor::Reconcile | Actor::Rule { .. } | Actor::Client { .. } | Actor::Agent { .. } => (None, None),
         };
         info!(
             audit.id = %id,
@@ -248,6 +252,7 @@ pub(crate) fn write_record(record: &AuditRecord) -> Item {
         Actor::Reconcile => draft,
         Actor::Rule { .. } => draft.with(BY_RULE, &true),
         Actor::Client { .. } => draft.with(BY_CLIENT, &true),
+        Actor::Agent { key, .. } => draft.with(BY_KEY, key),
     };
     draft.into_item()
 }

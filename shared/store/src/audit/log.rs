@@ -1,7 +1,7 @@
 //! The audit table: reads rows, and adds rows without a transaction.
 
 use crate::{
-    audit::entry::{AuditEntry, BY_CLIENT, BY_RULE, row_digest},
+    audit::entry::{AuditEntry, BY_CLIENT, BY_KEY, BY_RULE, row_digest},
     codec::backoff::Backoff,
     codec::item::{Item, Row},
     codec::key::{self, Key},
@@ -158,6 +158,8 @@ pub(crate) fn read_record(row: Row<'_>, item: &Item) -> Result<AuditRecord> {
         Actor::Rule { owner }
     } else if let Some(owner) = owner.clone().filter(|_| item.contains_key(BY_CLIENT)) {
         Actor::Client { owner }
+    } else if let Some((owner, key)) = owner.clone().zip(row.get_optional(BY_KEY)?) {
+        Actor::Agent { owner, key }
     } else if let Some(user) = owner {
         Actor::Person {
             id: user,

@@ -197,9 +197,10 @@ const OUTFLOWS: &str = "OUTFLOWS";
 /// of the user's rules.
 pub(crate) fn audit_partition(actor: &Actor) -> String {
     match actor {
-        Actor::Person { id: user, .. } | Actor::Rule { owner: user } | Actor::Client { owner: user } => {
-            format!("{BY_PERSON}{user}")
-        }
+        Actor::Person { id: user, .. }
+        | Actor::Rule { owner: user }
+        | Actor::Client { owner: user }
+        | Actor::Agent { owner: user, .. } => format!("{BY_PERSON}{user}"),
         Actor::Operator(_) => BY_OPERATORS.to_owned(),
         Actor::Reconcile => OUTFLOWS.to_owned(),
     }
@@ -209,7 +210,7 @@ pub(crate) fn audit_partition(actor: &Actor) -> String {
 /// which get no copy.
 pub(crate) fn notification_partition(actor: &Actor, user: &UserId) -> Option<String> {
     match actor {
-        Actor::Person { .. } | Actor::Rule { .. } | Actor::Client { .. } => None,
+        Actor::Person { .. } | Actor::Rule { .. } | Actor::Client { .. } | Actor::Agent { .. } => None,
         Actor::Operator(_) => Some(format!("O#{user}")),
         Actor::Reconcile => Some(format!("W#{user}")),
     }

@@ -19,7 +19,14 @@ stored_as_map! {
 }
 
 fields! {
-    AgentKey { id: "id", credential: part, created_at: "created", ends_at: "ends" optional, scope: part }
+    AgentKey {
+        id: "id",
+        credential: part,
+        created_at: "created",
+        ends_at: "ends" optional,
+        scope: part,
+        opened_by: "opener" optional,
+    }
 
     ClientGrant { verification_key: "vkey", client: "client", origin: "origin" }
 

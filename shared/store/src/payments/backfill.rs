@@ -68,6 +68,20 @@ struct EarlierPayments<'a> {
     late: Option<LatePayments>,
     /// The payee whose payments the window counts; `None` for all payees.
     payee: Option<Address>,
+    /// The time before which the agent made no payment that the window counts or contains.
+    since: Timestamp,
+}
+
+/// Returns the creation of the rule's oldest key, because a run's budget must not read the agent's whole history.
+/// Returns the epoch if a key is unknown or all keys count, and for a changed rule, whose window may have other payments.
+fn earliest_payment_time(agent: &Agent, rule: &Rule) -> Timestamp {
+    let keys = rule.kind.scope().keys.filter(|_| rule.version == 1).unwrap_or_default();
+    let created = keys.iter().map(|id| agent.find_key(*id).map(|key| key.created_at));
+    let earliest = created.min().flatten();
+    // The clock of another instance may be behind.
+    earliest.map_or(Timestamp::EPOCH, |created| {
+        created.before(Duration::from_secs_u32(3_600))
+    })
 }
 
 struct Page {
@@ -101,6 +115,7 @@ impl Ledger {
                 catalog,
                 late,
                 payee: payee.filter(|_| counting.is_per_payee()),
+                since: earliest_payment_time(agent, counting.rule),
             };
             if counting.is_per_payee() {
                 self.start_payee_window(scope, counting.rule, agent.version).await?;
@@ -248,6 +263,7 @@ impl Ledger {
                 catalog,
                 late: late.flatten(),
                 payee: None,
+                since: earliest_payment_time(agent, counting.rule),
             };
             (window.total, window.oldest, window.complete) = (Amount::ZERO, Vec::new(), true);
             let (mut position, cut) = (None, period.newest_expired_time(now));
@@ -318,6 +334,7 @@ impl Ledger {
             catalog,
             late,
             payee,
+            since,
         }: EarlierPayments<'_>,
         position: Option<SettlementId>,
         cutoff: Timestamp,
@@ -330,7 +347,7 @@ impl Ledger {
         let late = late.filter(|late| late.counted_at > cutoff);
         let counts_older =
             |oldest: SettlementId| oldest.authorized_at() > cutoff || late.is_some_and(|late| oldest > late.oldest);
-        let next = oldest.filter(|oldest| is_full && counts_older(*oldest));
+        let next = oldest.filter(|oldest| is_full && counts_older(*oldest) && oldest.authorized_at() > since);
         let counts = |settlement: &&Settlement| {
             let is_payee = payee.is_none_or(|payee| payee == settlement.terms.pay_to);
             let purchase = settlement.terms.purchase().filter(|_| is_payee);

@@ -2,8 +2,8 @@
 
 use crate::{assert_sound, at_once, count};
 use purser_domain::{
-    Agent, Catalog, Category, KeyId, LimitAction, Rule, RuleKind, RuleWindow, Service, ServiceSlug, Settlement,
-    Timestamp, WindowPeriod,
+    Agent, AgentKey, Catalog, Category, KeyId, LimitAction, Rule, RuleKind, RuleWindow, Service, ServiceSlug,
+    Settlement, Timestamp, WindowPeriod,
 };
 use purser_store::{Claim, ConfirmResult, DecisionKeys, EvictResult, Ledger, TransitionResult, UpdateResult};
 use purser_testkit::{
@@ -11,6 +11,9 @@ use purser_testkit::{
     authorize::{Answer, Request, authorize},
     sample,
 };
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const HOUR: u32 = 3_600;
 
@@ -501,6 +504,55 @@ async fn a_budget_of_a_key_counts_only_payments_with_the_key() {
     });
     let answers = at_once(&ledger, requests.collect(), start).await;
     assert_eq!(count(&answers, is_allowed), 2);
+    assert_sound(&emulator).await;
+}
+
+/// The 200 payments take three pages.
+#[tokio::test]
+async fn a_backfill_reads_no_payments_from_long_before_the_budgets_keys() {
+    let (emulator, ledger) = ledger_with(Vec::new()).await;
+    let mut at = sample::start();
+    for _ in 0..200 {
+        at = at.after(sample::secs(1));
+        assert!(is_allowed(&pay(&ledger, 1, 10, at).await));
+    }
+    let now = at.after(sample::secs(2 * HOUR));
+    let mut agent = ledger.read_agent_by_id(sample::agent_id(1)).await.unwrap().unwrap();
+    agent.keys.push(AgentKey {
+        id: KeyId(2),
+        created_at: now,
+        ..agent.keys[0].clone()
+    });
+    let (counted, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
+    let queries = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&queries);
+    proxy.follow(move |step| {
+        if step.moment == Moment::Arrived && step.call.starts_with("Query") {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        Fate::PassOn
+    });
+    let mut backfill = async |keys: &[KeyId], n| {
+        let mut rule = lifetime(n, 1, 5_000, None);
+        if let RuleKind::BudgetLimit { window, .. } = &mut rule.kind {
+            window.keys = Some(keys.to_vec());
+        }
+        (agent.rules, agent.version) = (vec![rule], agent.version + 1);
+        ledger.put_agent(&agent, &sample::audit()).await.unwrap();
+        let before = queries.load(Ordering::Relaxed);
+        counted.backfill_payments(&agent, None, &catalog(), now).await.unwrap();
+        (queries.load(Ordering::Relaxed) - before, total(&ledger, n).await)
+    };
+    let (with_new_key, spent) = backfill(&[KeyId(2)], 1).await;
+    assert_eq!(spent, 0);
+    for (n, keys) in [
+        (2, &[sample::KEY][..]),
+        (3, &[KeyId(2), sample::KEY]),
+        (4, &[KeyId(2), KeyId(9)]),
+    ] {
+        let spent = if keys.contains(&sample::KEY) { 2_000 } else { 0 };
+        assert_eq!(backfill(keys, n).await, (with_new_key + 2, spent), "{keys:?}");
+    }
     assert_sound(&emulator).await;
 }
 

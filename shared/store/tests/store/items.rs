@@ -70,6 +70,7 @@ async fn agents_survive_storage_with_keys_and_rules() {
         created_at: sample::start(),
         ends_at: Some(sample::start().after(sample::secs(1))),
         scope: longest_scope(),
+        opened_by: Some(KeyId(1)),
     });
     agent.labels = longest_labels();
     assert_eq!(ledger.read_agent_by_id(agent.id).await.unwrap(), None);
