@@ -140,6 +140,10 @@ def known(operation, case):
         # The caps for a denied payment are always the same.
         body.update(max_per_call_units=2_000_000, until=until.strftime("%Y-%m-%dT00:00:00Z"))
         body.pop("max_per_day_units", None)
+    elif operation == "open_run":
+        end = datetime.now(timezone.utc) + timedelta(hours=1)
+        body["expires_at"] = end.strftime("%Y-%m-%dT%H:%M:%SZ")
+        body.pop("services", None)
     elif operation == "approve":
         # Caps and an end are only for limit increases.
         for name in ("max_per_call_units", "max_per_day_units", "until"):

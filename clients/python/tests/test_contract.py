@@ -121,11 +121,13 @@ def test_every_route_of_an_agent_is_there() -> None:
         if for_agents(operation) and not name.startswith("oauth_")
     }
     assert set(ROUTES) == described - {
+        "close_run",
         "document",
         "llms_txt",
         "log_checkpoint",
         "log_trust",
         "mcp",
+        "open_run",
         "skill",
         "statement_keys",
     }

@@ -155,8 +155,10 @@ fn the_client_covers_all_agent_routes_and_fields() {
         "services",
         "settlement_statement",
     ];
-    // Operations that this client does not call, because they are for verifiers, MCP hosts or OAuth clients.
+    // Operations that this client does not call, because they are for verifiers, MCP hosts, OAuth clients or openers of
+    // runs.
     let others = [
+        "close_run",
         "document",
         "llms_txt",
         "log_checkpoint",
@@ -168,6 +170,7 @@ fn the_client_covers_all_agent_routes_and_fields() {
         "oauth_resource",
         "oauth_server",
         "oauth_token",
+        "open_run",
         "skill",
         "statement_keys",
     ];

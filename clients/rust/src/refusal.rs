@@ -96,7 +96,7 @@ pub struct Context {
     pub max_per_call_units: Option<Usdc>,
     /// The cap per rolling 24 hours.
     pub max_per_day_units: Option<Usdc>,
-    /// The permission that the key lacks: `read`, `pay`, `service` or `network`.
+    /// The permission that the key lacks: `read`, `pay`, `service`, `network` or `run`.
     pub missing: Option<String>,
     /// The operation's slug from the request.
     pub operation_id: Option<String>,

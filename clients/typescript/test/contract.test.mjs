@@ -24,10 +24,20 @@ const INLINE = ['ProviderProof'];
 const OPEN = ['AgentRule'];
 
 /**
- * Operations that this client does not call: documents, keys and checkpoints for verifying statements, and OAuth, which
- * is for MCP clients.
+ * Operations that this client does not call: documents, keys and checkpoints for verifying statements, runs, and OAuth,
+ * which is for MCP clients.
  */
-const OTHERS = ['document', 'llms_txt', 'log_checkpoint', 'log_trust', 'mcp', 'skill', 'statement_keys'];
+const OTHERS = [
+  'close_run',
+  'document',
+  'llms_txt',
+  'log_checkpoint',
+  'log_trust',
+  'mcp',
+  'open_run',
+  'skill',
+  'statement_keys',
+];
 const isOther = (operationId) => OTHERS.includes(operationId) || operationId.startsWith('oauth_');
 
 /** The operations that need an agent key, or no key. */
