@@ -125,33 +125,30 @@ impl AutomaticFreezes {
         owner: &UserId,
         anomaly: &Anomaly,
     ) -> AuditEntry {
-        let (action, before, after, version) = match policy {
-            Some(policy) => {
-                let action = Act::new(AuditKind::ServiceDisabled).about_service(policy.service);
-                let disabled = EnabledService {
-                    enabled: false,
-                    ..policy.clone()
-                };
-                (
-                    action,
-                    policy.audit_log_fields(),
-                    disabled.audit_log_fields(),
-                    policy.version,
-                )
-            }
-            None => {
-                let frozen = Agent {
-                    status: AgentStatus::Frozen,
-                    ..agent.clone()
-                };
-                let action = Act::new(AuditKind::AgentFrozen);
-                (
-                    action,
-                    agent.audit_log_fields(),
-                    frozen.audit_log_fields(),
-                    agent.version,
-                )
-            }
+        let (action, before, after, version) = if let Some(policy) = policy {
+            let action = Act::new(AuditKind::ServiceDisabled).about_service(policy.service);
+            let disabled = EnabledService {
+                enabled: false,
+                ..policy.clone()
+            };
+            (
+                action,
+                policy.audit_log_fields(),
+                disabled.audit_log_fields(),
+                policy.version,
+            )
+        } else {
+            let frozen = Agent {
+                status: AgentStatus::Frozen,
+                ..agent.clone()
+            };
+            let action = Act::new(AuditKind::AgentFrozen);
+            (
+                action,
+                agent.audit_log_fields(),
+                frozen.audit_log_fields(),
+                agent.version,
+            )
         };
         let changes = AuditChanges::between(Some(before), Some(after));
         let acting = Acting {

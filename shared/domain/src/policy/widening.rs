@@ -619,7 +619,7 @@ mod tests {
                     policy
                         .raises
                         .iter_mut()
-                        .for_each(|raise| raise.until = Timestamp::EPOCH)
+                        .for_each(|raise| raise.until = Timestamp::EPOCH);
                 },
                 false,
             ),
