@@ -429,7 +429,7 @@ async fn a_long_polling_approval_request_reads_one_row_per_second() {
 
 /// A payment with any kind of rule consumes at most as many units as a payment with a budget.
 #[tokio::test(flavor = "multi_thread")]
-async fn each_limit_costs_at_most_as_much_as_a_budget() {
+async fn each_kind_of_rule_consumes_at_most_the_write_units_of_a_budget() {
     let world = World::metered().await;
     let cost = async |kinds: Vec<RuleKind>| {
         let rules = kinds.into_iter().map(|kind| Rule {

@@ -558,7 +558,7 @@ async fn a_token_freeze_cannot_be_changed_in_a_browser() {
 
 /// A browser and a token change the same freeze concurrently, in random order. The token's freeze must stay.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_browser_request_racing_a_token_freeze_ends_no_freeze() {
+async fn a_browser_request_cannot_end_a_freeze_that_a_token_sets_concurrently() {
     let world = office(&[("SECOND_BROWSER_OPERATOR", "false")]).await;
     let agent = world.agent_of(&world.person(&DEMO_OWNER), "buyer").await;
     let ada = Browser::sign_in(&world, &DEMO_OWNER).await;

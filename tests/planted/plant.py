@@ -204,7 +204,7 @@ BUGS = [
         "shared/domain/src/policy/anomaly.rs",
         "hour.hours_earlier(EXCLUDED_HOURS)",
         "hour",
-        "package(purser-domain) and test(=no_sequence_of_payments_exceeds_interval_price_schedule_and_freeze_rules)",
+        "package(purser-domain) and test(=no_sequence_of_payments_evades_interval_or_price_or_schedule_or_freeze_rules)",
     ),
     Bug(
         "the price in the middle of time taken for the median",
@@ -459,7 +459,7 @@ BUGS = [
         "shared/domain/src/policy/anomaly.rs",
         "(!self.is_unusual_sum(rest(service), usual))",
         "(PLANTED || !self.is_unusual_sum(rest(service), usual))",
-        "package(purser-stream) and test(=brakes::a_service_that_received_most_of_an_unusual_hour_is_disabled)",
+        "package(purser-stream) and test(=brakes::a_service_that_received_most_of_an_unusual_hours_amount_is_disabled)",
     ),
     Bug(
         "a brake that disables one service after another",

@@ -60,8 +60,7 @@ impl Payments {
         let (catalog_version, mut caller) = (catalog_version?, caller?);
         let service = service_in(&catalog_version);
         if service != guess {
-            // The decision inputs were read for the service that an older catalog version has for the call,
-            // or for no service.
+            // The inputs were read for another service (`guess`, from the cached catalog), so the call's limits are missing.
             self.reread_decision_inputs(&mut caller, &DecisionKeys { service, ..ask })
                 .await?;
         }

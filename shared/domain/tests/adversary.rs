@@ -991,7 +991,7 @@ fn no_sequence_of_payments_exceeds_the_safe_starting_limits() {
 }
 
 #[test]
-fn no_sequence_of_payments_exceeds_interval_price_schedule_and_freeze_rules() {
+fn no_sequence_of_payments_evades_interval_or_price_or_schedule_or_freeze_rules() {
     let services = None;
     let rules = vec![
         RuleKind::MinimumInterval {

@@ -1842,7 +1842,7 @@ async fn settlement_pages_filter_by_agent_state_and_day() {
 
 /// Exports list the newest rows first.
 #[tokio::test]
-async fn csv_exports_follow_the_filters_without_formulas() {
+async fn csv_exports_apply_the_page_filters_and_escape_formulas() {
     let world = World::start().await;
     let mut agents = [world.agent(OWNER).await, world.agent(OWNER).await];
     agents.sort();

@@ -161,8 +161,8 @@ fn policy(rng: &mut Rng) -> Value {
 }
 
 /// The cases that every run draws. The first three add a budget or a count limit for a category and a key, the third for
-/// each payee. The last applies a shadow policy.
-const CASES: [usize; 4] = [310, 400, 308, 15];
+/// each payee. The fourth applies a shadow policy. The others fail if a backfill ignores a rule's categories or services.
+const CASES: [usize; 7] = [310, 400, 308, 15, 650, 454, 94];
 const KINDS: usize = 11;
 /// The kind of rule that compares prices with the catalog. The previous kind uses a median.
 const PRICE: usize = 9;

@@ -407,7 +407,7 @@ type ServiceRow<'a> = (&'static str, &'a [(u128, Timestamp, u64)], (AgentStatus,
 
 /// Only the service without which the hour would be usual is disabled. Otherwise, the agent is frozen.
 #[tokio::test]
-async fn a_service_that_received_most_of_an_unusual_hour_is_disabled() {
+async fn a_service_that_received_most_of_an_unusual_hours_amount_is_disabled() {
     let after = |secs| midnight().after(sample::secs(secs));
     let before = |secs| midnight().before(sample::secs(secs));
     let (disabled_1, disabled_2) = ((ACTIVE, false, true), (ACTIVE, true, false));

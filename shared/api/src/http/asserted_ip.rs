@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn assertion_keys_are_accepted_only_by_their_function() {
+    async fn an_asserted_ip_address_is_accepted_only_by_the_function_it_is_signed_for() {
         let arns = ["arn:agents", "arn:payments", "arn:people"];
         let texts = ["a", "b", "c"].map(|letter| letter.repeat(32));
         let manager = SecretsManager::new(arns.into_iter().zip(texts.iter().map(String::as_str)));

@@ -251,7 +251,7 @@ pub struct ChangedDecisionExample {
 impl Differences {
     /// The maximum number of groups of changed decisions. Further changes use the group [`Differences::OTHER_REASON`].
     pub const MAX_KINDS: usize = 200;
-    /// The reason of the group of changed decisions beyond [`Differences::MAX_KINDS`].
+    /// The reason of the last group, which contains all changed decisions that do not fit into the other groups.
     pub const OTHER_REASON: &str = "other_reasons";
 
     /// Returns whether all results, reasons and payments are the same under the proposed limits.

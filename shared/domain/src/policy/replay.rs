@@ -506,7 +506,7 @@ pub(super) struct Tightest {
     pub(super) used: Amount,
 }
 
-/// Returns the check that records the window of this kind of rule.
+/// Returns the name of the recorded check that contains the limit and the use of a rule of this kind.
 pub(super) const fn check_name_for_rule(rule: &RuleKind) -> CheckName {
     match rule {
         RuleKind::MinimumInterval { .. } => CheckName::Interval,

@@ -1044,7 +1044,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn each_usual_price_kind_has_one_name() {
+    fn each_kind_of_usual_price_is_parsed_from_its_name() {
         for (usual, name, prices) in [
             (UsualPrice::Catalog, "catalog", None),
             (UsualPrice::Median(5), "median", Some(5)),

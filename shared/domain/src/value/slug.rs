@@ -46,7 +46,7 @@ impl OperatorName {
     /// The prefix in the name of an operator who acts in a browser. Registered names can't contain this prefix.
     const IN_BROWSER: &'static str = "browser:";
 
-    /// Parses a stored name: a registered name or a browser name.
+    /// Parses an operator's stored name, with or without the prefix of an operator who acts in a browser.
     pub fn from_stored(text: &str) -> Option<Self> {
         let registered = Self::parse(text.strip_prefix(Self::IN_BROWSER).unwrap_or(text))?;
         Some(if text.starts_with(Self::IN_BROWSER) {

@@ -119,7 +119,8 @@ pub(super) struct AgentOfDay {
 }
 
 impl AgentOfDay {
-    /// Returns the amount of the agent's payments in an hour after the agent's last automatic freeze in this hour.
+    /// Returns the amount of an hour's payments. If the agent was frozen automatically in this hour, only payments since
+    /// the freeze count.
     pub(super) fn amount_since_automatic_freeze(&self, hour: Hour) -> Amount {
         let sum = |sums: &BTreeMap<Hour, Amount>| sums.get(&hour).copied().unwrap_or(Amount::ZERO);
         sum(&self.hours).saturating_minus(sum(&self.braked))

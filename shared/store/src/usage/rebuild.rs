@@ -151,7 +151,7 @@ impl UsageTable {
                 let key = key::agent_sums_shard_key(owner, day, stored.entry.agent);
                 if !items.contains_key(&key.sk) {
                     let AgentsOfDay { version, agents } = self.read_agent_sums_shard(&key).await?;
-                    // Entries do not show in which hours an agent was frozen automatically, so these hours are kept.
+                    // The history's entries do not show automatic freezes, so the rebuilt sums keep the stored hours with a freeze.
                     let frozen = agents.into_iter().filter(|(_, of)| !of.braked.is_empty());
                     let agents = frozen.map(|(agent, of)| {
                         let frozen = of.braked;

@@ -229,7 +229,7 @@ async fn late_payment_proofs_count_from_their_confirmation_time() {
 }
 
 #[tokio::test]
-async fn confirmations_after_a_release_count_after_all_evicted_payments() {
+async fn a_confirmed_payment_that_was_released_is_counted_after_the_eviction_watermark() {
     let (emulator, ledger) = ledger_with_budget(1_000).await;
     let first = pay(&ledger, 60, "a", sample::start()).await;
     let second = pay(&ledger, 70, "b", sample::start()).await;

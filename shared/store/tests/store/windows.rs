@@ -152,7 +152,7 @@ async fn a_reservation_fails_only_if_the_amount_no_longer_fits_the_window() {
 
 /// With a slow clock, a payment is decided again and recorded at the eviction watermark.
 #[tokio::test]
-async fn a_payment_is_not_recorded_before_the_eviction_watermark() {
+async fn a_payment_older_than_the_eviction_watermark_is_not_recorded() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let start = sample::start();
     let tomorrow = start.after(Duration::DAY);
