@@ -45,7 +45,7 @@ impl Payments {
         keys: DecisionKeys,
     ) -> Result<(Arc<CatalogVersion>, AuthenticatedCaller<DecisionInputs>)> {
         let service_in = |catalog_version: &CatalogVersion| find_called_service(call?, catalog_version);
-        let guess = self.catalog.cached_of_any_age();
+        let guess = self.catalog.find_cached_of_any_age();
         let guess = guess.as_deref().and_then(service_in);
         let ask = DecisionKeys {
             service: guess,

@@ -141,7 +141,7 @@ pub(crate) fn checks_table(checks: &[Check]) -> Markup {
                         }
                         td.num { @if let Some(limit) = check.limit { (limit_in_check_unit(check.name, limit)) } }
                         td.num {
-                            @if let Some(used) = check.used.filter(|used| !used.is_zero()) { (used_in_check_unit(check.name, used)) }
+                            @if let Some(used) = check.used.filter(|used| !used.is_zero()) { (check_use_text(check.name, used)) }
                         }
                     }
                 }
@@ -153,13 +153,13 @@ pub(crate) fn checks_table(checks: &[Check]) -> Markup {
 /// Renders a check's limit in the check's unit.
 fn limit_in_check_unit(name: CheckName, limit: Amount) -> Markup {
     match name {
-        CheckName::Count | CheckName::Interval | CheckName::Duplicate => used_in_check_unit(name, limit),
+        CheckName::Count | CheckName::Interval | CheckName::Duplicate => check_use_text(name, limit),
         _ => cap_text(limit),
     }
 }
 
 /// Renders the used part of a check's limit in the check's unit.
-fn used_in_check_unit(name: CheckName, amount: Amount) -> Markup {
+fn check_use_text(name: CheckName, amount: Amount) -> Markup {
     match name {
         CheckName::Count | CheckName::Interval => html! { (amount.units()) },
         CheckName::Duplicate => html! { (amount.units()) " s" },

@@ -54,7 +54,7 @@ impl CatalogCache {
     }
 
     /// Returns the cached catalog of any age. Only for predicting which rows to read: no decision may be based on it.
-    pub fn cached_of_any_age(&self) -> Option<Arc<CatalogVersion>> {
+    pub fn find_cached_of_any_age(&self) -> Option<Arc<CatalogVersion>> {
         self.edition.latest_value()
     }
 
@@ -68,7 +68,7 @@ impl CatalogCache {
         // another version and reads the services again.
         let (version, summary) = tokio::join!(self.table.read_version(), self.read_probe_summary());
         let version = version?;
-        match self.cached_of_any_age() {
+        match self.find_cached_of_any_age() {
             Some(edition) if edition.version == version && edition.sightings == summary => Ok(edition),
             Some(_) | None => Ok(Arc::new(self.table.read_catalog_version(version, summary).await?)),
         }
@@ -80,7 +80,7 @@ impl CatalogCache {
         }
         self.table.read_probe_summary().await.unwrap_or_else(|error| {
             tracing::warn!(%error, "probe results can't be read; older probe results are shown");
-            self.cached_of_any_age()
+            self.find_cached_of_any_age()
                 .map(|edition| edition.sightings.clone())
                 .unwrap_or_default()
         })
