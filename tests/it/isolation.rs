@@ -13,7 +13,6 @@ use purser_tests::{Person, Rows, TestAgent, World, as_repeated, body_of, dollars
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Path parameters that name an object of an agent or owner.
 const OWNED: [&str; 12] = [
@@ -344,7 +343,7 @@ fn unlike(id: &str) -> String {
 
 /// A run may not outlive its opener, which another route rotates.
 fn in_seconds(seconds: u64) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let now = u64::try_from(chrono::Utc::now().timestamp()).unwrap();
     Timestamp::from_secs(now + seconds).unwrap().to_string()
 }
 

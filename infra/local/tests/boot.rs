@@ -310,7 +310,7 @@ async fn a_missing_or_malformed_secret_stops_the_function() {
     const SEED_FORM: &str = "the wallet seed must be 64 to 128 hexadecimal digits, two for each byte";
     const SIGN_IN_FORM: &str = "the sign-in key must have at least 32 characters";
     const RPC_FORM: &str = "the RPC secret must be one https address or two different ones";
-    let missing = |arn: &str| format!("reading a secret: `{arn}`: does not exist");
+    let missing = |arn: &str| format!("reading a secret: `{arn}`: the secret does not exist");
     let rows: [(&str, &str, Option<&str>, String); 24] = [
         ("payments", "arn:seed", None, missing("arn:seed")),
         ("payments", "arn:seed", Some(""), SEED_FORM.to_owned()),
