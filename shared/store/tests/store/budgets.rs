@@ -523,7 +523,7 @@ async fn a_backfill_reads_no_payments_from_long_before_the_budgets_keys() {
         created_at: now,
         ..agent.keys[0].clone()
     });
-    let (counted, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
+    let (measured, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
     let queries = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&queries);
     proxy.follow(move |step| {
@@ -540,7 +540,7 @@ async fn a_backfill_reads_no_payments_from_long_before_the_budgets_keys() {
         (agent.rules, agent.version) = (vec![rule], agent.version + 1);
         ledger.put_agent(&agent, &sample::audit()).await.unwrap();
         let before = queries.load(Ordering::Relaxed);
-        counted.backfill_payments(&agent, None, &catalog(), now).await.unwrap();
+        measured.backfill_payments(&agent, None, &catalog(), now).await.unwrap();
         (queries.load(Ordering::Relaxed) - before, total(&ledger, n).await)
     };
     let (with_new_key, spent) = backfill(&[KeyId(2)], 1).await;
