@@ -413,12 +413,13 @@ fn gate_of(method: &Method, name: &str) -> Gate {
     match (method.as_str(), name) {
         ("GET", _)
         | ("POST", "/x402/settlements/{settlementId}/complete")
+        | ("DELETE", "/agents/{agentId}/runs/{keyId}")
         | (
             "tool",
             "find_services" | "get_service" | "list_enabled" | "get_approval" | "list_receipts" | "get_receipt"
             | "read_response",
         ) => Gate::Open,
-        ("POST", "/x402/authorize" | "/x402/check/unpaid" | "/x402/raises")
+        ("POST", "/x402/authorize" | "/x402/check/unpaid" | "/x402/raises" | "/agents/{agentId}/runs")
         | ("tool", "call_service" | "request_raise") => Gate::Blocked,
         ("POST", "/x402/check") | ("tool", "check_payment") => Gate::Foreseen,
         _ => panic!("decide what a frozen agent gets from {method} {name}"),
@@ -432,7 +433,7 @@ struct Gated<'a> {
     agent: TestAgent,
     owner_id: String,
     bodies: BTreeMap<&'static str, Vec<Value>>,
-    names: [(&'static str, String); 5],
+    names: [(&'static str, String); 6],
 }
 
 impl<'a> Gated<'a> {
@@ -454,6 +455,11 @@ impl<'a> Gated<'a> {
             "transaction_id": capped["transaction_id"], "max_per_call_units": dollars(9), "reason": "unfreeze me",
             "until": world.now().after(purser_testkit::sample::secs(3_600)).to_string(),
         });
+        let run = json!({"limit_units": 1, "expires_at": raise["until"]});
+        let runs = agent.path("/runs");
+        let opened = world.post(&agent, &runs, &run).await.created();
+        let closed = format!("{runs}/{}", opened["key_id"].as_str().unwrap());
+        world.call(Method::DELETE, &closed, Some(&agent.key), None).await.ok();
         let mut carried = pending.clone();
         carried["approval_id"] = asked["approval_id"].clone();
         let fresh = body_of(world.offer(dollars(1)));
@@ -469,6 +475,7 @@ impl<'a> Gated<'a> {
                 ("/x402/authorize", vec![fresh, body, pending, carried, over]),
                 ("/x402/check", vec![check]),
                 ("/x402/raises", vec![raise]),
+                ("/agents/{agentId}/runs", vec![run]),
                 (
                     "/x402/settlements/{settlementId}/complete",
                     vec![json!({"payment_response_header": "e30=", "tx_hash": hash})],
@@ -480,6 +487,7 @@ impl<'a> Gated<'a> {
                 ("settlementId", text(&paid["settlement_id"])),
                 ("id", text(&asked["approval_id"])),
                 ("transactionId", text(&capped["transaction_id"])),
+                ("keyId", text(&opened["key_id"])),
             ],
             world,
             owner,

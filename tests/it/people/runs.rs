@@ -140,6 +140,49 @@ async fn a_run_pays_up_to_its_limit_and_the_opener_sees_the_rest() {
     );
 }
 
+/// Another budget with the run's key in `keys` does not limit all payments with the key.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_ends_when_no_lifetime_budget_counts_all_its_payments() {
+    let home = Household::in_world(World::still().await).await;
+    let opener = &home.agent;
+    for part in [
+        json!({"services": ["lab-search"]}),
+        json!({"categories": ["data"]}),
+        json!({"per_payee": true}),
+        json!({"period": "day", "time_zone": "UTC"}),
+        json!({"keys": "both"}),
+    ] {
+        let opened = home.open(opener, json!({})).await.created();
+        let run = opener.with_key(&opened["key"]);
+        let budget =
+            |keys: Value| json!({"kind": "budget_limit", "limit_units": LIMIT, "period": "lifetime", "keys": keys});
+        let mut other = budget(json!([run.key_id()]));
+        for (name, value) in part.as_object().unwrap() {
+            other[name] = value.clone();
+        }
+        if part["keys"] == "both" {
+            other["keys"] = json!([run.key_id(), opener.key_id()]);
+        }
+        let added = home.edit(Method::POST, "/rules", other).await.created();
+        assert!(home.is_open(&run).await, "{part}");
+        let path = format!("/rules/{}", opened["rule_id"].as_str().unwrap());
+        home.edit(Method::DELETE, &path, json!({})).await.ok();
+        assert!(!home.is_open(&run).await, "{part}");
+        let path = format!("/rules/{}", added["rule_id"].as_str().unwrap());
+        home.edit(Method::DELETE, &path, json!({})).await;
+    }
+
+    let opened = home.open(opener, json!({})).await.created();
+    let run = opener.with_key(&opened["key"]);
+    let path = format!("/rules/{}", opened["rule_id"].as_str().unwrap());
+    let mut budget = json!({"kind": "budget_limit", "limit_units": 5, "period": "lifetime", "keys": [run.key_id()]});
+    home.edit(Method::PUT, &path, budget.clone()).await.ok();
+    assert!(home.is_open(&run).await);
+    budget["services"] = json!(["lab-search"]);
+    home.edit(Method::PUT, &path, budget).await.ok();
+    assert!(!home.is_open(&run).await);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_ends_with_its_opener_its_expiry_or_when_the_opener_closes_it() {
     let home = Household::in_world(World::still().await).await;

@@ -15,7 +15,7 @@ purser_api::body! {
     /// The agent's fields to update. Send at least one field.
     pub(crate) struct AgentUpdate as "AgentEditBody" {
         pub(crate) name: Option<AgentName>,
-        /// `frozen` rejects every call of the agent as soon as you have this response. `active` ends the freeze. An
+        /// `frozen` rejects every payment of the agent as soon as you have this response. `active` ends the freeze. An
         /// archived agent cannot become active.
         pub(crate) status: Option<AgentStatus>,
         /// The agent's new labels, which replace all existing labels. `{}` removes all labels. Keys and values have at

@@ -65,11 +65,7 @@ impl People {
         new.record.opened_by = Some(caller.key);
         new.record.scope = run.scope.clone();
         let rule = RuleId::from_uuid(self.random_uuid()?);
-        let window = RuleWindow {
-            keys: Some(vec![new.record.id]),
-            period: WindowPeriod::Lifetime,
-            ..RuleWindow::from(Duration::DAY)
-        };
+        let window = RuleWindow::for_run(new.record.id);
         let budget = RuleKind::BudgetLimit {
             limit: run.limit,
             window,

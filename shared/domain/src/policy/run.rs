@@ -2,9 +2,20 @@
 //! payments.
 
 use crate::{
-    Agent, AgentKey, Duration, Error, ErrorKind, KeyId, KeyLack, KeyScope, Result, Rule, RuleKind, Timestamp,
-    ValidationError,
+    Agent, AgentKey, Duration, Error, ErrorKind, KeyId, KeyLack, KeyScope, Result, Rule, RuleKind, RuleWindow,
+    Timestamp, ValidationError, WindowPeriod,
 };
+
+impl RuleWindow {
+    /// Returns the window of a run's budget, which counts all payments with the run's key.
+    pub fn for_run(key: KeyId) -> Self {
+        Self {
+            keys: Some(vec![key]),
+            period: WindowPeriod::Lifetime,
+            ..Self::from(Duration::DAY)
+        }
+    }
+}
 
 impl Agent {
     /// The maximum number of an agent's open runs. Each has a budget, and half of the budgets stay for the owner.
@@ -59,12 +70,20 @@ impl Agent {
         rule.applies_to_key(key) || runs.any(|run| rule.applies_to_key(run.id))
     }
 
-    /// Ends the open runs that no budget names, so that removing a run's budget does not leave a key without the limit.
+    /// Ends each open run without a lifetime budget that counts all payments with the run's key, and only those, so that
+    /// an update of the rules does not leave the key without its limit.
     #[must_use]
     pub fn without_unlimited_runs(self, now: Timestamp) -> Self {
         let is_budget_of = |rule: &Rule, key: KeyId| {
-            let keys = rule.kind.scope().keys;
-            matches!(rule.kind, RuleKind::BudgetLimit { .. }) && keys.is_some_and(|keys| keys.contains(&key))
+            let RuleKind::BudgetLimit { window, .. } = &rule.kind else {
+                return false;
+            };
+            let RuleWindow { action, .. } = *window;
+            *window
+                == RuleWindow {
+                    action,
+                    ..RuleWindow::for_run(key)
+                }
         };
         let rules = &self.rules;
         let keys = self.keys.into_iter().map(|key| {
