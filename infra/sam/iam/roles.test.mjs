@@ -84,7 +84,7 @@ const MAY = {
   LedgerTable     A#          BatchGetItem(pk,sk,owner,name,labels,rules,former)
   LedgerTable     A#          GetItem ConditionCheckItem tx:UpdateItem(pk,sk,st,ver,by,aid,why)
   LedgerTable     L#          tx:UpdateItem(pk,sk,pver,aver)
-  LedgerTable     P#          GetItem ConditionCheckItem tx:UpdateItem(pk,sk,on,ver,by,aid,why)
+  LedgerTable     P#          GetItem tx:UpdateItem(pk,sk,on,ver,by,aid,why)
   AuditTable      P#          tx:PutItem
   UsageTable      J#          PutItem
   UsageTable      LAG         PutItem
