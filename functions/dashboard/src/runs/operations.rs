@@ -7,8 +7,8 @@ use crate::rules::operations::rule_rejection_error;
 use crate::state::People;
 use purser_api::{AgentCredentials, Precondition};
 use purser_domain::{
-    Act, Actor, Agent, AgentId, AgentKey, Amount, AuditKind, Duration, ErrorKind, Freeze, KeyId, KeyScope, NewKey,
-    Permission, RequestSource, Result, RuleId, RuleKind, RuleWindow, UnpaidDenial, WindowPeriod,
+    Act, Actor, Agent, AgentId, AgentKey, Amount, AuditKind, ErrorKind, Freeze, KeyId, KeyScope, NewKey, Permission,
+    RequestSource, Result, RuleId, RuleKind, RuleWindow, UnpaidDenial,
 };
 use purser_store::DecisionKeys;
 use tracing::info;
