@@ -61,7 +61,7 @@ impl From<Outcome> for LoggedOutcome {
 impl Inner {
     /// Reconciles these settlements, in any order. No chain call is made after `deadline`, but results are written.
     ///
-    /// A settlement whose task panicked is missing in the result.
+    /// The result omits a settlement whose task panicked.
     pub(crate) async fn reconcile_settlements(
         self: &Arc<Self>,
         settlements: Vec<Settlement>,
