@@ -9,23 +9,7 @@ use crate::ui::list::{Column, ListPage, column_headings, format_page_number, par
 use axum::{http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::{
-    Answer, Network, NextPricing, Operation, ProbeRecord, Quote, Service, Timestamp, escape_hidden_characters,
-};
-
-/// A price or payee change that has not taken effect yet.
-struct Waiting<'a> {
-    service: &'a Service,
-    operation: &'a Operation,
-    next: &'a NextPricing,
-}
-
-/// An operation whose provider asks for a different payment than the catalog has.
-struct ChangedQuote<'a> {
-    service: &'a Service,
-    operation: &'a Operation,
-    answer: &'a Answer,
-}
+use purser_domain::{Answer, Network, NextPricing, Operation, Quote, Service, Timestamp, escape_hidden_characters};
 
 pub(crate) async fn show_changes_page(
     people: PeopleState,
@@ -34,10 +18,22 @@ pub(crate) async fn show_changes_page(
 ) -> Reply {
     let layout = Layout::new(&session, people.now());
     let services = people.catalog_table.read_probed_services().await?;
-    let changes = delayed_changes(&services, layout.now);
+    let operations = || {
+        services.iter().flat_map(|(service, record)| {
+            let operations = service.operations.iter();
+            operations.map(move |operation| (service, record, operation))
+        })
+    };
+    let delayed = operations()
+        .filter_map(|(service, _, operation)| Some((service, operation, operation.delayed_pricing(layout.now)?)));
+    let mut delayed: Vec<(&Service, &Operation, &NextPricing)> = delayed.collect();
+    delayed.sort_by_key(|(_, operation, next)| (next.from, operation.id));
+    let seen = operations().filter_map(|(service, record, operation)| {
+        Some((service, operation, record.changed_payment(operation, layout.now)?))
+    });
     let number = parse_page_number(&mut Query::without_blanks(&uri));
-    let changes = ListPage::new(changes, number);
-    let request = ListPage::new(changed_quotes(&services, layout.now), number);
+    let changes = ListPage::new(delayed, number);
+    let request = ListPage::new(seen.collect(), number);
     let how = html! {
         @if people.internal.is_some() {
             "Open a service to accept or withdraw its change, or to pin what its provider asks for. "
@@ -69,39 +65,6 @@ pub(crate) async fn show_changes_page(
         (request.position_and_page_links("Pages of payments seen by probes", "operation", address))
     };
     Ok(operator_page(&layout, "Waiting changes", CHANGES, &how, &content).into_response())
-}
-
-fn delayed_changes(services: &[(Service, ProbeRecord)], now: Timestamp) -> Vec<Waiting<'_>> {
-    let mut changes = Vec::new();
-    for (service, _) in services {
-        for operation in &service.operations {
-            if let Some(next) = operation.delayed_pricing(now) {
-                changes.push(Waiting {
-                    service,
-                    operation,
-                    next,
-                });
-            }
-        }
-    }
-    changes.sort_by_key(|change| (change.next.from, change.operation.id));
-    changes
-}
-
-fn changed_quotes(services: &[(Service, ProbeRecord)], now: Timestamp) -> Vec<ChangedQuote<'_>> {
-    let mut found = Vec::new();
-    for (service, record) in services {
-        for operation in &service.operations {
-            if let Some(response) = record.changed_payment(operation, now) {
-                found.push(ChangedQuote {
-                    service,
-                    operation,
-                    answer: response,
-                });
-            }
-        }
-    }
-    found
 }
 
 /// Renders the time at which a delayed change takes effect.
@@ -138,12 +101,11 @@ fn operation_heading(service: &Service, operation: &Operation) -> Markup {
     }
 }
 
-fn delayed_change_row(layout: &Layout, change: &Waiting<'_>, network: Network) -> Markup {
-    let Waiting {
-        service,
-        operation,
-        next,
-    } = change;
+fn delayed_change_row(
+    layout: &Layout,
+    (service, operation, next): &(&Service, &Operation, &NextPricing),
+    network: Network,
+) -> Markup {
     html! {
         tr {
             (operation_heading(service, operation))
@@ -160,12 +122,11 @@ fn delayed_change_row(layout: &Layout, change: &Waiting<'_>, network: Network) -
     }
 }
 
-fn changed_quote_row(layout: &Layout, quote: &ChangedQuote<'_>, network: Network) -> Markup {
-    let ChangedQuote {
-        service,
-        operation,
-        answer: response,
-    } = quote;
+fn changed_quote_row(
+    layout: &Layout,
+    (service, operation, response): &(&Service, &Operation, &Answer),
+    network: Network,
+) -> Markup {
     html! {
         tr {
             (operation_heading(service, operation))
