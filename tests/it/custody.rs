@@ -178,9 +178,15 @@ async fn each_wallet_is_attested_for_one_agent() {
             let event = json!({
                 "version": 1,
                 "caller": {"request_id": "r", "trace_id": "t"},
-                "request": {"attest_wallet": {"agent_id": agent.to_string(), "wallet": key}},
+                "request": {
+                    "method": "POST",
+                    "path": "/wallets",
+                    "body": {"agent_id": agent.to_string(), "wallet": key},
+                },
             });
-            process.invoke(event).await.unwrap().unwrap()
+            let mut response = process.invoke(event).await.unwrap().unwrap();
+            response["body"] = serde_json::from_str(response["body"].as_str().unwrap()).unwrap();
+            response
         };
         let record = world.stack.ledger.read_agent_by_id(agent).await.unwrap().unwrap();
         let (its_key, new_key) = match record.wallet.key {
@@ -198,16 +204,16 @@ async fn each_wallet_is_attested_for_one_agent() {
             }
         };
         let again = attest(agent, &its_key).await;
-        assert_eq!(again["status"], 200, "{again}");
+        assert_eq!(again["statusCode"], 200, "{again}");
         assert_eq!(again["body"]["address"], record.wallet.address.to_string());
         for (agent, key) in [(other, &its_key), (unknown, &its_key), (agent, &new_key)] {
             let refused = attest(agent, key).await;
-            assert_eq!(refused["status"], 500, "{refused}");
+            assert_eq!(refused["statusCode"], 500, "{refused}");
             assert!(!refused.to_string().contains("signature"), "{refused}");
         }
         // The rejected requests claimed nothing.
         let attested = attest(unknown, &new_key).await;
-        assert_eq!(attested["status"], 200, "{attested}");
+        assert_eq!(attested["statusCode"], 200, "{attested}");
     }
 }
 

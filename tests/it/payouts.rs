@@ -691,11 +691,12 @@ async fn a_repeated_withdrawal_pays_once_after_the_function_was_killed() {
         let event = json!({
             "version": 1,
             "caller": {"request_id": "r", "trace_id": "t"},
-            "request": {"pay_out": {
-                "of": {"agent_id": agent.id.to_string(), "owner": owner, "source": {"request_id": "r"}},
-                "amount_units": asked,
-                "idempotency_key": "once",
-            }},
+            "request": {
+                "method": "POST",
+                "path": format!("/agents/{}/payouts", agent.id),
+                "user": {"id": owner, "request_id": "r"},
+                "body": {"amount_units": asked, "idempotency_key": "once"},
+            },
         });
         let killer = process.killer();
         let kills = killer.kills();
@@ -744,8 +745,9 @@ async fn a_repeated_withdrawal_pays_once_after_the_function_was_killed() {
         let mut answers = Vec::new();
         for _ in 0..2 {
             let answer = process.invoke(event.clone()).await.unwrap().unwrap();
-            assert_eq!(answer["status"], 200, "{stop:?}: {answer}");
-            answers.push(answer["body"]["reserved"]["settlement"].clone());
+            assert_eq!(answer["statusCode"], 200, "{stop:?}: {answer}");
+            let body: Value = serde_json::from_str(answer["body"].as_str().unwrap()).unwrap();
+            answers.push(body["settlement"].clone());
         }
         assert!(
             answers[0].is_string() && answers[0] == answers[1],

@@ -58,8 +58,8 @@ mod webhooks;
 use agents::new_keys::NewKeys;
 use axum::{Router, middleware::from_fn_with_state};
 use purser_api::{
-    ApiSettings, AssertionKeys, Boot, BootError, InternalFunction, NotificationRequestsQueue, PaymentsFunction,
-    Secrets, SecretsKey, Sessions, UntrustedHttpClient, WebhookRequestsQueue, with_asserted_ip_layer,
+    ApiSettings, AssertionKeys, Boot, BootError, InvokedFunction, NotificationRequestsQueue, Secrets, SecretsKey,
+    Sessions, UntrustedHttpClient, WebhookRequestsQueue, with_asserted_ip_layer,
 };
 use purser_chain::{Chain, Finality, KmsKeys};
 use purser_domain::{Error, OAuthKey};
@@ -182,8 +182,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         event_source: settings.event_source,
         internal: settings
             .internal_function
-            .map(|name| InternalFunction::new(aws.clone(), name)),
-        payments: PaymentsFunction::new(aws, settings.payments_function),
+            .map(|name| InvokedFunction::new(aws.clone(), name, "calling `internal`")),
+        payments: InvokedFunction::new(aws, settings.payments_function, "calling `payments`"),
         sessions,
         limits: settings.session_limits,
         approval_ttl: settings.approval_ttl,

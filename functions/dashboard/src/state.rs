@@ -4,7 +4,7 @@ use crate::agents::new_keys::NewKeys;
 use crate::sessions::sign_in_key::SignInKey;
 use axum::extract::State;
 use purser_api::{
-    AllowedHosts, Clock, Entropy, InternalFunction, NotificationRequestsQueue, PaymentsFunction, SecretsKey, Sessions,
+    AllowedHosts, Clock, Entropy, InvokedFunction, NotificationRequestsQueue, SecretsKey, Sessions,
     UntrustedHttpClient, WebhookRequestsQueue,
 };
 use purser_chain::Chain;
@@ -41,9 +41,9 @@ pub(crate) struct People {
     /// The chain client, which reads balances.
     pub(crate) chain: Chain,
     /// A client of the Lambda function `payments`, which alone can sign with the wallets' keys.
-    pub(crate) payments: PaymentsFunction,
+    pub(crate) payments: InvokedFunction,
     /// Runs operators' actions; `None` if operators can't act in the dashboard.
-    pub(crate) internal: Option<InternalFunction>,
+    pub(crate) internal: Option<InvokedFunction>,
     pub(crate) new_keys: NewKeys,
     pub(crate) sessions: Sessions,
     pub(crate) limits: SessionLimits,

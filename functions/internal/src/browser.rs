@@ -3,8 +3,8 @@
 //! Invariant: a user is at most one operator and acts under that operator's name, so no user can act as two operators.
 
 use crate::Operators;
-use purser_api::{BrowserAct, Env, Operator};
-use purser_domain::{OperatorName, Result, UserId};
+use purser_api::{DirectUser, Env, Operator};
+use purser_domain::{Acting, Actor, ErrorKind, OperatorName, Result, UserId};
 use std::collections::BTreeMap;
 
 #[derive(Debug)]
@@ -54,12 +54,22 @@ fn parse_browser_operators(text: &str) -> Option<BTreeMap<UserId, OperatorName>>
 }
 
 impl Operators {
-    /// Returns the operator who acts in a browser, or `None` if the user is not a registered operator.
-    pub(crate) async fn find_browser_operator(&self, action: &BrowserAct) -> Result<Option<Operator>> {
-        let name = action.user().and_then(|user| self.browser.names.get(&user));
-        let Some(name) = name else { return Ok(None) };
-        let is_registered = self.tokens.has_operator(name, self.clock.now()).await?;
-        Ok(is_registered.then(|| action.browser_operator(name)))
+    /// Returns the operator who acts in a browser, named `browser:<name>`, or `not_entitled` if the user is not a
+    /// registered operator.
+    pub(crate) async fn require_browser_operator(&self, user: &DirectUser) -> Result<Operator> {
+        if let Some(name) = self.browser.names.get(&user.id)
+            && self.tokens.has_operator(name, self.clock.now()).await?
+        {
+            let name = name.browser_session_name();
+            let actor = Actor::Operator(name.clone());
+            return Ok(Operator {
+                name,
+                acting: Acting { actor, ..user.acting() },
+            });
+        }
+        tracing::warn!("operator.not_registered");
+        let claim = NAMES.to_owned();
+        Err(ErrorKind::NotEntitled { claim }.into())
     }
 
     /// Returns whether a second operator must confirm this operator's actions.

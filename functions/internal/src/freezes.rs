@@ -82,17 +82,11 @@ impl Operators {
         target: FreezeTarget,
         body: &Body<FreezeBody>,
     ) -> Result<Json<FreezeList>> {
-        let target = self.check_target_exists(target).await?;
-        self.begin_freeze(operator, target, body.parse()?.reason).await?;
-        self.freeze_list_response().await
-    }
-
-    pub(crate) async fn begin_freeze(
-        &self,
-        operator: &Operator,
-        target: FreezeTarget,
-        reason: OperatorReason,
-    ) -> Result<FreezeOutcome> {
+        // A mistyped id must not look like a successful freeze.
+        if let FreezeTarget::Agent(id) = &target {
+            self.ledger.read_agent_by_id(*id).await?.ok_or(ErrorKind::NotFound)?;
+        }
+        let FreezeBody { reason } = body.parse()?;
         let action = freeze_audit_action(AuditKind::FreezeSet, &target);
         let begin = |stored| {
             let freeze = OperatorFreeze {
@@ -104,36 +98,29 @@ impl Operators {
             };
             FreezeChange::begin_freeze(stored, freeze)
         };
-        self.audit_rejection(operator, &action, self.change_freeze(operator, &action, &target, begin))
-            .await
-    }
-
-    async fn handle_unfreeze(&self, operator: &Operator, target: FreezeTarget) -> Result<Json<FreezeList>> {
-        self.end_freeze(operator, &target).await?;
+        let change = self.change_freeze(operator, &action, &target, begin);
+        self.audit_rejection(operator, &action, change).await??;
         self.freeze_list_response().await
     }
 
     /// Ends a freeze, or stores the request to end it if a second operator must confirm.
-    pub(crate) async fn end_freeze(&self, operator: &Operator, target: &FreezeTarget) -> Result<FreezeOutcome> {
+    async fn handle_unfreeze(&self, operator: &Operator, target: FreezeTarget) -> Result<Json<FreezeList>> {
         let needs_second = self.needs_second_operator(operator);
         let end = |stored| FreezeChange::end_freeze(target.clone(), stored, &operator.name, needs_second);
-        self.change_freeze(
-            operator,
-            &freeze_audit_action(AuditKind::FreezeEnded, target),
-            target,
-            end,
-        )
-        .await
+        let action = freeze_audit_action(AuditKind::FreezeEnded, &target);
+        self.change_freeze(operator, &action, &target, end).await??;
+        self.freeze_list_response().await
     }
 
-    /// Changes a target's freeze, and retries after a concurrent change.
+    /// Changes a target's freeze, and retries after a concurrent change. The inner result is `invalid_internal_token` if
+    /// the freeze was set with a token, so that only an operator with a token can change it.
     async fn change_freeze(
         &self,
         operator: &Operator,
         action: &Act,
         target: &FreezeTarget,
         change: impl Fn(Option<OperatorFreeze>) -> Result<FreezeChange, StrongerFreeze>,
-    ) -> Result<FreezeOutcome> {
+    ) -> Result<Result<(), ErrorKind>> {
         let owner = self.find_freeze_target_owner(target).await?;
         let mut backoff = Backoff::new();
         loop {
@@ -142,7 +129,7 @@ impl Operators {
             let Ok(change) = change(stored) else {
                 let rejection = AuditRejection::new("token_required", "the freeze was set with a token");
                 self.record_rejection(operator, action, rejection).await?;
-                return Ok(FreezeOutcome::NeedsToken);
+                return Ok(Err(ErrorKind::InvalidInternalToken));
             };
             if operator.name.is_browser_session_name() && change.stored_freeze().or(change.new_freeze()).is_none() {
                 return Err(ErrorKind::NotFound.into());
@@ -162,11 +149,7 @@ impl Operators {
             match self.ledger.change_freeze(&change, &entry).await? {
                 ChangeFreezeResult::Stored => {
                     log_freeze_change(operator, &change, is_request);
-                    return Ok(if is_request {
-                        FreezeOutcome::AwaitsSecond
-                    } else {
-                        FreezeOutcome::Done
-                    });
+                    return Ok(Ok(()));
                 }
                 ChangeFreezeResult::TooMany => return Err(ErrorKind::TooManyFreezes { limit: Freezes::MAX }.into()),
                 ChangeFreezeResult::Conflict => backoff.wait_for_retry().await?,
@@ -185,24 +168,6 @@ impl Operators {
             FreezeTarget::Deployment => None,
         })
     }
-
-    /// Checks that the agent exists, because a mistyped id must not look like a successful freeze.
-    pub(crate) async fn check_target_exists(&self, target: FreezeTarget) -> Result<FreezeTarget> {
-        if let FreezeTarget::Agent(id) = &target {
-            self.ledger.read_agent_by_id(*id).await?.ok_or(ErrorKind::NotFound)?;
-        }
-        Ok(target)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FreezeOutcome {
-    /// The freeze started or ended.
-    Done,
-    /// A second operator must also request the end of the freeze.
-    AwaitsSecond,
-    /// The freeze was set with a token, so only a token can change or end it.
-    NeedsToken,
 }
 
 fn freeze_audit_action(kind: AuditKind, target: &FreezeTarget) -> Act {

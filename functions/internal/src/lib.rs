@@ -1,16 +1,15 @@
 //! The internal API: operators update the catalog, request probes, request the reconciliation of a payment, freeze
 //! agents, and offer agents to new owners.
 //!
-//! Each request through the API gateway needs an operator token. The Lambda function `people` requests the same
-//! operations for operators in a browser, without a token (`direct.rs`). The audit log records each action with the
-//! operator's name.
+//! Each request through the API gateway needs an operator token. The Lambda function `people` sends direct requests for
+//! operators in a browser, without a token, but only to the routes of `direct_routes`. The audit log records each
+//! action with the operator's name.
 
 mod accept;
 mod audit;
 mod audit_log;
 mod browser;
 mod curated;
-mod direct;
 mod edit;
 mod entry;
 mod freezes;
@@ -25,12 +24,12 @@ mod upsert;
 mod view;
 mod withdraw;
 
+use axum::Router;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::{Router, routing::post};
 use browser::BrowserOperators;
 use purser_api::{
-    ApiSettings, Argument, Boot, BootError, Clock, DIRECT_PATH, Entropy, Failure, InternalTokens, OperationDescription,
+    ApiSettings, Argument, Boot, BootError, Clock, DirectUser, Entropy, Failure, InternalTokens, OperationDescription,
     Operator, OperatorCredentials, RejectionLimit, Routers, Secrets,
 };
 use purser_domain::{Duration, Network};
@@ -59,13 +58,18 @@ struct Operators {
 }
 
 /// The authenticated operator. The extractor rejects a request with 401 `invalid_internal_token`, or with 429
-/// if the address is throttled.
+/// if the address is throttled. A direct request has a user instead of a token, and is rejected with 403 `not_entitled`
+/// unless the user is an operator (`browser.rs`).
 struct Caller(Operator);
 
 impl FromRequestParts<Arc<Operators>> for Caller {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, operators: &Arc<Operators>) -> Result<Self, Failure> {
+        // Only direct requests have a user.
+        if let Some(user) = parts.extensions.get::<DirectUser>() {
+            return Ok(Self(operators.require_browser_operator(user).await?));
+        }
         let Ok(caller) = OperatorCredentials::from_request_parts(parts, operators).await;
         let operator = caller.authenticate(&operators.tokens, &operators.refusals, operators.clock.now());
         Ok(Self(operator.await?))
@@ -102,6 +106,30 @@ purser_api::routes!(
     handover::handle_ownership_offer,
     handover::handle_ownership_offer_withdrawal,
 );
+
+/// Returns the routes for direct requests of the Lambda function `people`. IAM lets no other function send direct
+/// requests.
+///
+/// With these routes, an operator can select only payees that a probe has observed. No route creates a service, replaces
+/// a whole service, or opens a service to agents, because a compromised `people` can act as any operator in a browser.
+fn direct_routes() -> Router<Arc<Operators>> {
+    purser_api::router!(
+        Arc<Operators>,
+        probe::handle_probe_request,
+        pin::set_price_from_probe,
+        accept::accept_change,
+        withdraw::withdraw_change,
+        reconcile::handle_reconcile_request,
+        freezes::freeze_agent,
+        freezes::unfreeze_agent,
+        freezes::freeze_owner,
+        freezes::unfreeze_owner,
+        freezes::freeze_deployment,
+        freezes::unfreeze_deployment,
+        handover::handle_ownership_offer,
+        handover::handle_ownership_offer_withdrawal,
+    )
+}
 
 /// Returns this API's part of the OpenAPI document.
 pub fn openapi() -> OpenApi {
@@ -152,9 +180,8 @@ pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
         clock: boot.clock,
         entropy: boot.entropy,
     });
-    let direct = Router::new().route(DIRECT_PATH, post(direct::handle_browser_operator_request));
     Ok(Routers {
         gateway: purser_api::with_middleware(routes().with_state(Arc::clone(&operators)), api),
-        direct: purser_api::with_middleware(direct.with_state(operators), api),
+        direct: purser_api::with_middleware(direct_routes().with_state(operators), api),
     })
 }

@@ -1,7 +1,7 @@
 //! The payment API for agents: check, authorize, complete, receipts, and requests for temporary limit increases.
 //!
-//! Each endpoint has its own file. The dashboard function invokes `attest.rs` and `payouts.rs` directly, without the
-//! API gateway. Only the Lambda function `payments` signs payments.
+//! Each endpoint has its own file. The dashboard function sends direct requests to `attest.rs` and `payouts.rs`, without
+//! the API gateway. Only the Lambda function `payments` signs payments.
 
 mod attest;
 mod authenticate;
@@ -22,14 +22,13 @@ mod refuse;
 mod settings;
 mod view;
 
-use axum::response::IntoResponse as _;
-use axum::routing::post;
-use axum::{Json, Router};
+use axum::Router;
+use axum::routing::{post, put};
 use early_balance::SeenAgents;
 use payees::Payees;
 use purser_api::{
-    ApiSettings, AssertionKeys, Boot, BootError, Clock, DIRECT_PATH, Direct, Entropy, PaymentsRequest, ProviderProof,
-    Reply, Routers, Secrets, with_asserted_ip_layer,
+    ApiSettings, AssertionKeys, Boot, BootError, Clock, Entropy, ProviderProof, Routers, Secrets,
+    with_asserted_ip_layer,
 };
 use purser_chain::{Chain, ChainError, Custody, Facilitator, Finality, KmsKeys, NonceKey, WalletSeed};
 use purser_domain::{Duration, Network};
@@ -80,6 +79,17 @@ purser_api::routes!(
     receipt::read_receipt,
     receipts::list_receipts,
 );
+
+/// Returns the routes for direct requests. IAM restricts which functions may send direct requests.
+fn direct_routes() -> Router<Arc<Payments>> {
+    Router::new()
+        .route("/wallets", post(attest::attest_wallet))
+        .route(
+            "/agents/{agentId}/payout-address",
+            put(payouts::set_withdrawal_address).delete(payouts::remove_withdrawal_address),
+        )
+        .route("/agents/{agentId}/payouts", post(payouts::withdraw_to_owner))
+}
 
 /// Returns the payment API's part of the OpenAPI document.
 pub fn openapi() -> OpenApi {
@@ -185,24 +195,9 @@ pub async fn routers_with_chain(
         facilitator,
         payout_delay: settings.payout_delay,
     });
-    let direct = Router::new().route(DIRECT_PATH, post(handle_request_from_function));
     let gateway = with_asserted_ip_layer(routes().with_state(Arc::clone(&payments)), client_ip_keys);
     Ok(Routers {
         gateway: purser_api::with_middleware(gateway, api),
-        direct: purser_api::with_middleware(direct.with_state(payments), api),
-    })
-}
-
-/// Handles requests from other functions. IAM restricts who may invoke this route.
-async fn handle_request_from_function(payments: AppState, Direct(request): Direct<PaymentsRequest>) -> Reply {
-    Ok(match request {
-        PaymentsRequest::AttestWallet(requested) => Json(payments.attest_wallet(requested).await?).into_response(),
-        PaymentsRequest::NamePayoutAddress(requested) => {
-            Json(payments.handle_set_withdrawal_address(&requested).await?).into_response()
-        }
-        PaymentsRequest::RemovePayoutAddress(of) => {
-            Json(payments.handle_remove_withdrawal_address(&of).await?).into_response()
-        }
-        PaymentsRequest::PayOut(requested) => Json(payments.handle_withdrawal(&requested).await?).into_response(),
+        direct: purser_api::with_middleware(direct_routes().with_state(payments), api),
     })
 }

@@ -7,22 +7,41 @@
 //! The facilitator's response does not end a withdrawal. Reconciliation confirms the transfer from the chain, or
 //! releases the withdrawal.
 
-use crate::Payments;
 use crate::attest::custody_error;
-use purser_api::{NewWithdrawalAddress, RequestedWithdrawal, ReservedWithdrawal, WithdrawalOwner, WithdrawalResponse};
+use crate::{AppState, Payments};
+use axum::Json;
+use purser_api::{Body, DirectUser, Id, Price, Reply, ReservedWithdrawal, Text};
 use purser_chain::Facilitator;
 use purser_domain::{
     Act, Acting, Address, Agent, AgentId, AuditChanges, AuditKind, AuditOutcome, Duration, Error, ErrorKind,
     Fingerprint, NoncePrefix, PaymentTerms, Purpose, Result, Settlement, SettlementId, SettlementState,
     SettlementTerms, Submission, Timestamp, TransactionId, TransferAuthorization, UserId, ValidationError,
     WithdrawalAmount, WithdrawalGrant, WithdrawalInputs, WithdrawalPurpose, WithdrawalRejection,
-    check_withdrawal_address, decide_withdrawal, parse_address, settle_request_body, usable_withdrawal_address,
+    check_withdrawal_address, decide_withdrawal, settle_request_body, usable_withdrawal_address,
 };
 use purser_store::{AuditEntry, Backoff, ReserveWithdrawalResult, StoredWithdrawalInputs, UpdateResult};
 
 /// How long the signed authorization of a withdrawal is valid. The facilitator can submit it and retry once.
 const VALIDITY: Duration = Duration::from_secs_u32(300);
 
+purser_api::body! {
+    /// The address that replaces the agent's withdrawal address.
+    pub(crate) struct NewPayoutAddress {
+        address: Address,
+    }
+}
+
+purser_api::body! {
+    /// The amount to withdraw to the agent's withdrawal address.
+    pub(crate) struct NewPayout {
+        /// The amount in micro-USDC. If absent, the wallet's whole balance.
+        amount_units: Option<Price>,
+        /// The owner's idempotency key.
+        idempotency_key: Text<255>,
+    }
+}
+
+/// The user who sent a request to the dashboard. Each operation checks that the user owns the agent.
 struct Requester {
     agent: AgentId,
     owner: UserId,
@@ -30,9 +49,10 @@ struct Requester {
 }
 
 impl Requester {
-    fn from_owner(owner: &WithdrawalOwner) -> Result<Self> {
-        let (agent, owner, acting) = owner.parse_ids()?;
-        Ok(Self { agent, owner, acting })
+    fn new(agent: AgentId, user: DirectUser) -> Self {
+        let acting = user.acting();
+        let owner = user.id;
+        Self { agent, owner, acting }
     }
 }
 
@@ -43,36 +63,52 @@ struct WithdrawalOrder {
     key: Fingerprint,
 }
 
+/// Handles a direct request to set the withdrawal address.
+pub(crate) async fn set_withdrawal_address(
+    payments: AppState,
+    Id(agent): Id<AgentId>,
+    user: DirectUser,
+    body: Body<NewPayoutAddress>,
+) -> Reply<Json<()>> {
+    let NewPayoutAddress { address } = body.parse()?;
+    payments
+        .set_withdrawal_address(&Requester::new(agent, user), address)
+        .await?;
+    Ok(Json(()))
+}
+
+/// Handles a direct request to remove the withdrawal address.
+pub(crate) async fn remove_withdrawal_address(
+    payments: AppState,
+    Id(agent): Id<AgentId>,
+    user: DirectUser,
+) -> Reply<Json<()>> {
+    payments.remove_withdrawal_address(&Requester::new(agent, user)).await?;
+    Ok(Json(()))
+}
+
+/// Handles a direct request to withdraw money to the withdrawal address.
+pub(crate) async fn withdraw_to_owner(
+    payments: AppState,
+    Id(agent): Id<AgentId>,
+    user: DirectUser,
+    body: Body<NewPayout>,
+) -> Reply<Json<ReservedWithdrawal>> {
+    let NewPayout {
+        amount_units,
+        idempotency_key,
+    } = body.parse()?;
+    let order = WithdrawalOrder {
+        by: Requester::new(agent, user),
+        amount: amount_units.map_or(WithdrawalAmount::Balance, |Price(amount)| {
+            WithdrawalAmount::Units(amount)
+        }),
+        key: Fingerprint::for_text(&idempotency_key.0),
+    };
+    Ok(Json(payments.withdraw_to_owner(&order).await?))
+}
+
 impl Payments {
-    pub(crate) async fn handle_set_withdrawal_address(
-        &self,
-        request: &NewWithdrawalAddress,
-    ) -> Result<WithdrawalResponse> {
-        let named = async {
-            let by = Requester::from_owner(&request.of)?;
-            let address = parse_address(&request.address).map_err(|error| invalid_address_error(&error))?;
-            self.set_withdrawal_address(&by, address).await
-        };
-        convert_rejection_to_response(named.await.map(|()| WithdrawalResponse::Done {}))
-    }
-
-    pub(crate) async fn handle_remove_withdrawal_address(&self, owner: &WithdrawalOwner) -> Result<WithdrawalResponse> {
-        let removed = async { self.remove_withdrawal_address(&Requester::from_owner(owner)?).await };
-        convert_rejection_to_response(removed.await.map(|()| WithdrawalResponse::Done {}))
-    }
-
-    pub(crate) async fn handle_withdrawal(&self, request: &RequestedWithdrawal) -> Result<WithdrawalResponse> {
-        let paid = async {
-            let ask = WithdrawalOrder {
-                by: Requester::from_owner(&request.of)?,
-                amount: request.parse_amount()?,
-                key: Fingerprint::for_text(&request.idempotency_key),
-            };
-            self.withdraw_to_owner(&ask).await
-        };
-        convert_rejection_to_response(paid.await.map(WithdrawalResponse::Reserved))
-    }
-
     /// Sets the withdrawal address, which becomes usable after a delay. The same address does not restart the delay.
     async fn set_withdrawal_address(&self, requester: &Requester, address: Address) -> Result<()> {
         self.require_facilitator()?;
@@ -80,7 +116,7 @@ impl Payments {
         let agent = require_owner(self.ledger.read_agent_by_id(requester.agent).await?, owner)?;
         let action = Act::new(AuditKind::PayoutAddressNamed).on_agent(agent.id);
         check_withdrawal_address(address, agent.wallet.address, self.network)
-            .map_err(|error| invalid_address_error(&error))?;
+            .map_err(|error| Error::invalid(vec![ValidationError::at_path("/address", error.to_string())]))?;
         let mut backoff = Backoff::new();
         loop {
             let record = self.ledger.read_withdrawal_record(agent.id).await?;
@@ -305,15 +341,6 @@ impl Payments {
         let facilitator = self.facilitator.as_ref();
         Ok(facilitator.ok_or(WithdrawalRejection::NotSetUp)?)
     }
-}
-
-/// Converts a rejection into a response. Other errors stay errors.
-fn convert_rejection_to_response(result: Result<WithdrawalResponse>) -> Result<WithdrawalResponse> {
-    result.or_else(WithdrawalResponse::from_rejection)
-}
-
-fn invalid_address_error(error: &dyn std::error::Error) -> Error {
-    Error::invalid(vec![ValidationError::at_path("/address", error.to_string())])
 }
 
 /// Returns the agent if it belongs to this user. Otherwise, returns `not_found`.

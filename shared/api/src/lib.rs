@@ -65,18 +65,14 @@ pub use lambda::boot::{
 pub use lambda::clock::Clock;
 pub use lambda::deliveries::{DeliveriesQueue, DeliveryMessage, DeliveryOf, WebhookRequest, WebhookRequestsQueue};
 pub use lambda::direct::{
-    AttestWallet, AttestedWallet, CallerIds, DIRECT_PATH, Direct, PaymentsRequest, RequestedWallet, Routers,
+    AttestWallet, AttestedWallet, CallerIds, DirectRequest, DirectUser, RequestedWallet, ReservedWithdrawal, Routers,
     handle_gateway_or_direct_event,
 };
 pub use lambda::env::{CustodyKind, Env, EnvError};
 pub use lambda::gateway::{GatewayEvent, GatewayResponse, handle_any_event, handle_gateway_event};
-pub use lambda::invoke::{InternalFunction, PaymentsFunction};
+pub use lambda::invoke::{Attempts, InvokedFunction};
 pub use lambda::notices::{
     NotificationRequest, NotificationRequestsQueue, NotificationSource, NotificationWork, NotificationsQueue,
-};
-pub use lambda::operators::{BrowserAct, ConfirmedPayment, OperationAt, OperatorAct, OperatorResponse};
-pub use lambda::payouts::{
-    NewWithdrawalAddress, RequestedWithdrawal, ReservedWithdrawal, WithdrawalOwner, WithdrawalResponse,
 };
 pub use lambda::random::{Entropy, random_bytes};
 pub use lambda::schedule::serve_schedule;

@@ -8,14 +8,9 @@ use crate::run::{Begun, Run, signed_in};
 use crate::stored::StoredState;
 use crate::tables::{bytes, number, text};
 use axum::body::Body;
-use axum::http::Request;
-use purser_api::{
-    DIRECT_PATH, NewWithdrawalAddress, PaymentsRequest, RequestedWithdrawal, ReservedWithdrawal, WithdrawalOwner,
-    WithdrawalResponse,
-};
-use purser_domain::{
-    Acting, Actor, Address, Amount, Fingerprint, RequestSource, UserId, WithdrawalAmount, WithdrawalRejection,
-};
+use axum::http::{Method, Request};
+use purser_api::DirectUser;
+use purser_domain::{Address, Fingerprint};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -57,35 +52,34 @@ impl World {
 
 impl Run {
     /// Returns the owner of an agent, who requests the withdrawal.
-    fn asker(&self, agent: u8) -> WithdrawalOwner {
-        let id = agent_id(agent);
+    /// Returns the agent's stored owner, who sends the requests.
+    fn owner(&self, agent: u8) -> DirectUser {
         let stored = self.world.record().stored.clone();
-        let owner = stored.agent(&id.to_string()).map(|row| text(row, "owner").to_owned());
-        let id_of_owner = owner.as_deref().and_then(UserId::parse).expect("an owner");
-        let acting = Acting {
-            actor: Actor::Person {
-                id: id_of_owner,
-                session: None,
-            },
-            source: RequestSource::new(None, None, "simulation"),
-        };
-        WithdrawalOwner::new(id, &acting)
+        let row = stored.agent(&agent_id(agent).to_string()).expect("an owner");
+        let user = json!({"id": text(row, "owner"), "request_id": "simulation"});
+        serde_json::from_value(user).expect("a user")
     }
 
+    /// Sends a direct request to a route of the agent, and returns the status and the body of the response.
     async fn ask_payments(
         &self,
         worker: usize,
-        request: &PaymentsRequest,
-    ) -> Option<(u16, Option<WithdrawalResponse>)> {
+        (method, route): (Method, &str),
+        agent: u8,
+        body: Option<Value>,
+    ) -> Option<(u16, Value)> {
         let worker = &self.workers[worker];
-        let body = json!({"version": 1, "caller": {"request_id": "simulation", "trace_id": ""}, "request": request});
-        let request = Request::post(DIRECT_PATH).header("content-type", "application/json");
-        let request = request.body(Body::from(body.to_string())).expect("a request");
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("/agents/{}/{route}", agent_id(agent)))
+            .extension(self.owner(agent));
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let request = request.body(body).expect("a request");
         let calling = async {
             let response = worker.direct.clone().oneshot(request).await.expect("infallible");
             let status = response.status().as_u16();
             let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await;
-            (status, serde_json::from_slice(&bytes.expect("a body")).ok())
+            (status, serde_json::from_slice(&bytes.expect("a body")).expect("JSON"))
         };
         tokio::select! {
             biased;
@@ -96,19 +90,17 @@ impl Run {
 
     /// Sets or removes an agent's withdrawal address.
     pub(crate) async fn name_payout(&self, worker: usize, agent: u8, place: Option<u8>, begun: Begun) -> String {
-        let of = self.asker(agent);
-        let request = match place {
-            Some(place) => PaymentsRequest::NamePayoutAddress(NewWithdrawalAddress {
-                of,
-                address: address(place).to_string(),
-            }),
-            None => PaymentsRequest::RemovePayoutAddress(of),
+        let (method, body) = match place {
+            Some(place) => (Method::PUT, Some(json!({"address": address(place).to_string()}))),
+            None => (Method::DELETE, None),
         };
-        let answer = self.ask_payments(worker, &request).await;
+        let answer = self.ask_payments(worker, (method, "payout-address"), agent, body).await;
         let faults_seen = self.ended(worker);
-        match answer {
-            None => "crashed".to_owned(),
-            Some((200, Some(WithdrawalResponse::Done {}))) => {
+        let Some((status, answer)) = answer else {
+            return "crashed".to_owned();
+        };
+        match name_of(status, &answer) {
+            "done" => {
                 let stored = self.world.record().stored.clone();
                 let row = stored.row(&format!("PO#{}", agent_id(agent)), "#");
                 let named = row.map_or("", |row| text(row, "addr"));
@@ -119,14 +111,12 @@ impl Run {
                 }
                 "done".to_owned()
             }
-            Some((200, Some(WithdrawalResponse::Rejected(WithdrawalRejection::NotSetUp)))) if !self.setting.payouts => {
-                "not set up".to_owned()
-            }
-            Some((200, Some(WithdrawalResponse::NotFound {}))) if !begun.alone => "not found".to_owned(),
-            Some((status, answer)) => {
+            "not set up" if !self.setting.payouts => "not set up".to_owned(),
+            "not found" if !begun.alone => "not found".to_owned(),
+            _ => {
                 if faults_seen.faults.is_empty() {
                     self.world
-                        .complain(format!("naming a payout address: {status} {answer:?} without cause"));
+                        .complain(format!("naming a payout address: {status} {answer} without cause"));
                 }
                 "failed".to_owned()
             }
@@ -140,27 +130,26 @@ impl Run {
         (agent, units, key): (u8, u16, u8),
         begun: Begun,
     ) -> String {
-        let amount = match units {
-            0 => WithdrawalAmount::Balance,
-            units => WithdrawalAmount::Units(Amount::from_units(units.into()).expect("an amount")),
-        };
+        let units_or_balance = Some(units).filter(|units| *units > 0);
         let words = format!("payout {key}");
-        let request = PaymentsRequest::PayOut(RequestedWithdrawal::new(self.asker(agent), amount, words.clone()));
+        let body = json!({"amount_units": units_or_balance, "idempotency_key": words});
         self.note_asker(number, &begun);
         let before = self.world.record().stored.clone();
-        let answer = self.ask_payments(worker, &request).await;
+        let answer = self
+            .ask_payments(worker, (Method::POST, "payouts"), agent, Some(body))
+            .await;
         let faults_seen = self.ended(worker);
         let Some((status, answer)) = answer else {
             return "crashed".to_owned();
         };
-        let Some(answer) = answer.filter(|_| status == 200) else {
+        let told = name_of(status, &answer);
+        if told == "failed" {
             if faults_seen.faults.is_empty() && begun.alone {
                 self.world.complain(format!("a payout: {status} without cause"));
             }
             return "failed".to_owned();
-        };
-        if let WithdrawalResponse::Reserved(reserved) = &answer {
-            let id = reserved.settlement.to_string();
+        }
+        if let Some(id) = answer["settlement"].as_str().map(str::to_owned) {
             let place = FIRST_PAYOUT + key;
             let known = self.memory(agent, place, |memory| {
                 memory.settlement.get_or_insert_with(|| id.clone()).clone()
@@ -170,7 +159,6 @@ impl Run {
                     .complain(format!("a second payout of one key: {known} and {id}"));
             }
         }
-        let told = name_of(&answer);
         if self.undisturbed(&begun, &faults_seen) {
             let instants = [begun.clock, self.world.clock_of(worker)];
             let expected = instants.map(|at| {
@@ -185,29 +173,29 @@ impl Run {
             });
             if !expected.contains(&told) {
                 self.world
-                    .complain(format!("a payout was answered {answer:?}; expected {expected:?}"));
+                    .complain(format!("a payout was answered {answer}; expected {expected:?}"));
             }
         }
         told.to_owned()
     }
 }
 
-fn name_of(answer: &WithdrawalResponse) -> &'static str {
-    match answer {
-        WithdrawalResponse::Done {} => "done",
-        WithdrawalResponse::Reserved(ReservedWithdrawal { replayed: false, .. }) => "reserved",
-        WithdrawalResponse::Reserved(ReservedWithdrawal { replayed: true, .. }) => "replayed",
-        WithdrawalResponse::NotFound {} => "not found",
-        WithdrawalResponse::WrongAddress { .. } => "wrong address",
-        WithdrawalResponse::KeyReused { .. } => "key reused",
-        WithdrawalResponse::Rejected(rejection) => match rejection {
-            WithdrawalRejection::NotSetUp => "not set up",
-            WithdrawalRejection::Frozen(_) => "frozen",
-            WithdrawalRejection::NoAddress => "no address",
-            WithdrawalRejection::AddressWaits { .. } => "address waits",
-            WithdrawalRejection::PayoutOpen { .. } => "payout open",
-            WithdrawalRejection::InsufficientBalance { .. } => "insufficient balance",
-        },
+fn name_of(status: u16, answer: &Value) -> &'static str {
+    let field = |name: &str| answer[name].as_str().unwrap_or_default();
+    match (status, field("error"), field("reason")) {
+        (200, ..) if answer.is_null() => "done",
+        (200, ..) if answer["replayed"] == true => "replayed",
+        (200, ..) => "reserved",
+        (404, ..) => "not found",
+        (400, ..) => "wrong address",
+        (409, "idempotency_key_reused_for_different_request", _) => "key reused",
+        (409, _, "not_set_up") => "not set up",
+        (409, _, "no_payout_address") => "no address",
+        (409, _, "payout_address_waits") => "address waits",
+        (409, _, "payout_open") => "payout open",
+        (409, _, "insufficient_balance") => "insufficient balance",
+        (409, "payout_refused", _) => "frozen",
+        _ => "failed",
     }
 }
 

@@ -1,25 +1,17 @@
 //! An agent's page for operators: the owner, the freeze and the ownership transfer.
 
-use crate::agents::owned::require_id;
-use crate::operators::form::{ActMessages, OperatorForm};
-use crate::operators::form_name::OperatorFormName;
-use crate::operators::layout::{AGENTS, ConfirmedAct, FREEZES, agent_path, operator_page};
-use crate::redirect::see_other;
+use crate::operators::act_form::ActForm;
+use crate::operators::acts::{OFFER, OperatorAct, RECONCILE, WITHDRAW_OFFER};
+use crate::operators::layout::{AGENTS, FREEZES, operator_page};
 use crate::sessions::session::OperatorSession;
 use crate::state::{People, PeopleState};
 use crate::ui::datetime::relative_and_exact_time;
-use crate::ui::form::{Form, FormName};
 use crate::ui::layout::Layout;
 use crate::ui::list::search_field;
-use crate::ui::notice::PageMessage;
-use axum::{extract::Path, http::Uri, response::IntoResponse as _};
+use axum::{http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
-use purser_api::{OperatorAct, Query, Reply};
-use purser_domain::{
-    Agent, AgentId, OperatorFreeze, OperatorReason, OwnershipOffer, Result, SettlementId, UserId,
-    escape_hidden_characters,
-};
-use std::collections::HashMap;
+use purser_api::{Query, Reply};
+use purser_domain::{Agent, AgentId, OperatorFreeze, OwnershipOffer, Result, escape_hidden_characters};
 
 /// Shows the agent with the id in the query parameter `q`.
 pub(crate) async fn show_operator_agents_page(
@@ -32,96 +24,7 @@ pub(crate) async fn show_operator_agents_page(
     Ok(render_agents_page(&people, &layout, &searched).await?.into_response())
 }
 
-/// Redirects a `GET` of a path that accepts only `POST`.
-pub(crate) async fn redirect_to_operator_agent(Path(path): Path<HashMap<String, String>>) -> Reply {
-    let id = require_id(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
-    Ok(see_other(&agent_path(id)))
-}
-
-pub(crate) async fn submit_ownership_offer(request: OperatorForm) -> Reply {
-    let agent = request.parse_path_parameter("agent", AgentId::parse)?;
-    let mut form = request.parse_posted_form(OperatorFormName::Offer);
-    let to = UserId::parse(form.field_text("to"));
-    if to.is_none() {
-        form.add_error("to", "New owner: enter the person’s ID, 64 hexadecimal digits.");
-    }
-    let reason = OperatorReason::parse(form.field_text("reason"));
-    if reason.is_none() {
-        form.add_error("reason", format!("Reason: {}.", OperatorReason::FORM));
-    }
-    let is_confirmed = form.require_checked("confirmed", "Compare the person’s ID and check the box.");
-    let Some((to, reason)) = to.zip(reason).filter(|_| is_confirmed) else {
-        return show_form_again(request, agent, form).await;
-    };
-    let action = OperatorAct::OfferAgent {
-        agent_id: agent,
-        to: to.to_string(),
-        reason: reason.as_str().to_owned(),
-    };
-    let notices = ActMessages {
-        done: PageMessage::AgentOffered,
-        awaits_second_operator: PageMessage::OfferAwaitsSecond,
-    };
-    submit_agent_action(request, agent, form, action, notices).await
-}
-
-pub(crate) async fn submit_ownership_offer_withdrawal(request: OperatorForm) -> Reply {
-    let agent = request.parse_path_parameter("agent", AgentId::parse)?;
-    let mut form = request.parse_posted_form(OperatorFormName::WithdrawOffer);
-    if !form.require_checked("confirmed", "Check the box.") {
-        return show_form_again(request, agent, form).await;
-    }
-    let action = OperatorAct::WithdrawOffer { agent_id: agent };
-    submit_agent_action(
-        request,
-        agent,
-        form,
-        action,
-        ActMessages::for_single_operator(PageMessage::OfferWithdrawn),
-    )
-    .await
-}
-
-pub(crate) async fn submit_reconcile_request(request: OperatorForm) -> Reply {
-    let agent = request.parse_path_parameter("agent", AgentId::parse)?;
-    let mut form = request.parse_posted_form(OperatorFormName::Reconcile);
-    let Some(settlement) = SettlementId::parse(form.field_text("settlement")) else {
-        form.add_error("settlement", "Settlement: enter its ID, a UUID.");
-        return show_form_again(request, agent, form).await;
-    };
-    let action = OperatorAct::Reconcile {
-        agent_id: agent,
-        settlement_id: settlement,
-    };
-    submit_agent_action(
-        request,
-        agent,
-        form,
-        action,
-        ActMessages::for_single_operator(PageMessage::ReconcileRequested),
-    )
-    .await
-}
-
-async fn show_form_again(request: OperatorForm, agent: AgentId, form: Form) -> Reply {
-    let page = async |people: &People, layout: Layout| render_agents_page(people, &layout, &agent.to_string()).await;
-    request.show_form_again(form, page).await
-}
-
-async fn submit_agent_action(
-    request: OperatorForm,
-    agent: AgentId,
-    form: Form,
-    action: OperatorAct,
-    messages: ActMessages,
-) -> Reply {
-    let page = async |people: &People, layout: Layout| render_agents_page(people, &layout, &agent.to_string()).await;
-    request
-        .submit_operator_action(form, action, messages, &agent_path(agent), page)
-        .await
-}
-
-async fn render_agents_page(people: &People, layout: &Layout, query: &str) -> Result<Markup> {
+pub(crate) async fn render_agents_page(people: &People, layout: &Layout, query: &str) -> Result<Markup> {
     let agent = match AgentId::parse(query.trim()) {
         Some(id) => people.ledger.read_agent_by_id(id).await?,
         None => None,
@@ -195,42 +98,21 @@ fn agent_section(
 }
 
 fn agent_forms(layout: &Layout, agent: &Agent, offer: Option<&OwnershipOffer>) -> Markup {
-    let path = format!("{AGENTS}/{}", agent.id);
-    let inputs = layout.form_inputs(FormName::Operator(OperatorFormName::Offer));
+    let path = |act: &OperatorAct| format!("{AGENTS}/{}/{}", agent.id, act.name);
     let waits = offer.filter(|offer| offer.awaits_second_operator());
-    let content = html! {
-        dl.facts-list.wide { div { dt { "Owner now" } dd { code.long { (agent.owner) } } } }
-        (inputs.required_text_input("to", "ID of the new owner, from their sessions page", waits.map_or("", |offer| offer.to.as_str()), 64))
-        (inputs.required_text_input("reason", "Reason, which the person sees", waits.map_or("", |offer| offer.reason.as_str()), OperatorReason::MAX))
+    let offering = ActForm {
+        values: &[
+            ("to", waits.map_or("", |offer| offer.to.as_str())),
+            ("reason", waits.map_or("", |offer| offer.reason.as_str())),
+        ],
+        content: html! { dl.facts-list.wide { div { dt { "Owner now" } dd { code.long { (agent.owner) } } } } },
+        ..ActForm::new(&OFFER, path(&OFFER))
     };
-    let offering = ConfirmedAct {
-        name: OperatorFormName::Offer,
-        action: &format!("{path}/offer"),
-        label: "Offer to another owner",
-        confirms: "I have compared the person’s ID. Whoever accepts the agent decides about its money",
-        content: &content,
-    };
-    let withdrawing = ConfirmedAct {
-        name: OperatorFormName::WithdrawOffer,
-        action: &format!("{path}/withdraw-offer"),
-        label: "Withdraw the offer",
-        confirms: "The agent stays with its owner",
-        content: &html! {},
-    };
-    let reconciling = layout.form_inputs(FormName::Operator(OperatorFormName::Reconcile));
     html! {
         div.row-actions {
-            (offering.render_confirmation_form(layout))
-            @if offer.is_some() { (withdrawing.render_confirmation_form(layout)) }
-            details.pop open[reconciling.has_posted_form()] {
-                summary.button { "Check a settlement" }
-                div.pop-body {
-                    (layout.post_form(&format!("{path}/reconcile"), &html! {
-                        (reconciling.required_text_input("settlement", "ID of the settlement", "", 36))
-                        button.primary type="submit" { "Check with the chain" }
-                    }))
-                }
-            }
+            (offering.render(layout))
+            @if offer.is_some() { (ActForm::new(&WITHDRAW_OFFER, path(&WITHDRAW_OFFER)).render(layout)) }
+            (ActForm::new(&RECONCILE, path(&RECONCILE)).render(layout))
         }
     }
 }

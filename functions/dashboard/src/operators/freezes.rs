@@ -28,11 +28,6 @@ impl People {
         Ok(found)
     }
 
-    /// Only operators may see this list.
-    pub(crate) async fn list_operator_freezes(&self) -> Result<Vec<OperatorFreeze>> {
-        self.ledger.list_operator_freezes().await
-    }
-
     pub(crate) async fn find_operator_freeze(&self, agent: &Agent) -> Result<Option<OperatorFreeze>> {
         Ok(self.read_freezes_by_agent([agent]).await?.remove(&agent.id))
     }

@@ -1,22 +1,18 @@
 //! The page with operator freezes, and the forms that start and end a freeze.
 
-use crate::operators::form::{ActMessages, OperatorForm};
-use crate::operators::form_name::OperatorFormName;
-use crate::operators::layout::{ConfirmedAct, FREEZES, hidden_input, operator_page};
-use crate::redirect::see_other;
+use crate::operators::act_form::ActForm;
+use crate::operators::acts::{END_FREEZE, FREEZE};
+use crate::operators::layout::{FREEZES, operator_page};
 use crate::sessions::session::OperatorSession;
 use crate::state::{People, PeopleState};
 use crate::ui::datetime::relative_and_exact_time;
-use crate::ui::form::{Form, FormName};
+use crate::ui::form::FormName;
 use crate::ui::layout::Layout;
 use crate::ui::list::{Column, column_headings};
-use crate::ui::notice::PageMessage;
-use axum::{http::Uri, response::IntoResponse as _, response::Response};
+use axum::{http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
-use purser_api::{OperatorAct, Reply};
-use purser_domain::{
-    AgentId, FreezeTarget, Freezes, OperatorFreeze, OperatorReason, Result, UserId, escape_hidden_characters,
-};
+use purser_api::Reply;
+use purser_domain::{FreezeTarget, Freezes, OperatorFreeze, Result, escape_hidden_characters};
 use std::cmp::Reverse;
 
 pub(crate) async fn show_freezes_page(
@@ -28,92 +24,9 @@ pub(crate) async fn show_freezes_page(
     Ok(render_freezes_page(&people, &layout).await?.into_response())
 }
 
-/// Redirects a `GET` of a form's path to the page.
-pub(crate) async fn redirect_to_freezes() -> Response {
-    see_other(FREEZES)
-}
-
-pub(crate) async fn submit_freeze(request: OperatorForm) -> Reply {
-    let mut form = request.parse_posted_form(OperatorFormName::Freeze);
-    let target = parse_freeze_target(&mut form, "id");
-    let reason = OperatorReason::parse(form.field_text("reason"));
-    if reason.is_none() {
-        form.add_error("reason", format!("Reason: {}.", OperatorReason::FORM));
-    }
-    let is_confirmed = form.require_checked("confirmed", "Check the box: a freeze refuses payments at once.");
-    let Some((target, reason)) = target.zip(reason).filter(|_| is_confirmed) else {
-        return request
-            .show_form_again(form, async |people, layout| render_freezes_page(people, &layout).await)
-            .await;
-    };
-    let action = OperatorAct::Freeze {
-        target,
-        reason: reason.as_str().to_owned(),
-    };
-    submit_freeze_action(
-        request,
-        form,
-        action,
-        ActMessages::for_single_operator(PageMessage::OperatorFroze),
-    )
-    .await
-}
-
-pub(crate) async fn submit_unfreeze(request: OperatorForm) -> Reply {
-    let row = request
-        .parse_posted_form(OperatorFormName::EndFreeze(0))
-        .field_text("row")
-        .parse();
-    let mut form = request.parse_posted_form(OperatorFormName::EndFreeze(row.unwrap_or(usize::MAX)));
-    let target = parse_freeze_target(&mut form, "");
-    let is_confirmed = form.require_checked("confirmed", "Check the box: payments are allowed again.");
-    let Some(target) = target.filter(|_| is_confirmed) else {
-        return request
-            .show_form_again(form, async |people, layout| render_freezes_page(people, &layout).await)
-            .await;
-    };
-    let action = OperatorAct::EndFreeze { target };
-    let notices = ActMessages {
-        done: PageMessage::OperatorUnfroze,
-        awaits_second_operator: PageMessage::UnfreezeAwaitsSecond,
-    };
-    submit_freeze_action(request, form, action, notices).await
-}
-
-async fn submit_freeze_action(request: OperatorForm, form: Form, action: OperatorAct, messages: ActMessages) -> Reply {
-    let page = async |people: &People, layout: Layout| render_freezes_page(people, &layout).await;
-    request
-        .submit_operator_action(form, action, messages, FREEZES, page)
-        .await
-}
-
-/// The error for an invalid target is shown at the input `field`.
-fn parse_freeze_target(form: &mut Form, field: &str) -> Option<FreezeTarget> {
-    let id = form.field_text("id");
-    let (target, message) = match form.field_text("scope") {
-        "agent" => (
-            AgentId::parse(id).map(FreezeTarget::Agent),
-            "ID: enter the agent’s ID, a UUID.",
-        ),
-        "owner" => (
-            UserId::parse(id).map(FreezeTarget::Owner),
-            "ID: enter the owner’s ID, 64 hexadecimal digits.",
-        ),
-        "deployment" => (
-            Some(FreezeTarget::Deployment).filter(|_| id.is_empty()),
-            "ID: leave it empty to freeze all payments.",
-        ),
-        _ => (None, "Scope: choose one."),
-    };
-    if target.is_none() {
-        form.add_error(field, message);
-    }
-    target
-}
-
 /// All freezes fit on one page, because there are at most [`Freezes::MAX`] of each kind.
-async fn render_freezes_page(people: &People, layout: &Layout) -> Result<Markup> {
-    let mut freezes = people.list_operator_freezes().await?;
+pub(crate) async fn render_freezes_page(people: &People, layout: &Layout) -> Result<Markup> {
+    let mut freezes = people.ledger.list_operator_freezes().await?;
     freezes.sort_by_key(|freeze| (freeze.target != FreezeTarget::Deployment, Reverse(freeze.at)));
     let actions = people.internal.is_some();
     let how = html! {
@@ -135,7 +48,7 @@ async fn render_freezes_page(people: &People, layout: &Layout) -> Result<Markup>
             table.list {
                 caption.sr { "Freezes: that of the deployment, then newest first" }
                 (column_headings(&names))
-                tbody { @for (number, freeze) in freezes.iter().enumerate() { (freeze_row(layout, freeze, actions.then_some(number))) } }
+                tbody { @for (freeze, number) in freezes.iter().zip(0..) { (freeze_row(layout, freeze, actions.then_some(number))) } }
             }
         }
     };
@@ -143,28 +56,23 @@ async fn render_freezes_page(people: &People, layout: &Layout) -> Result<Markup>
 }
 
 fn freeze_form(layout: &Layout) -> Markup {
-    let inputs = layout.form_inputs(FormName::Operator(OperatorFormName::Freeze));
+    let inputs = layout.form_inputs(FormName::Operator(FREEZE.name, 0));
     let scopes = [
         ("agent", "One agent"),
         ("owner", "All agents of an owner"),
         ("deployment", "All payments of this Purser"),
     ];
-    let content = html! {
-        (inputs.radio_buttons("scope", "Scope", &scopes, "agent"))
-        (inputs.optional_text_input("id", "ID of the agent or the owner; none for all payments", "", 64))
-        (inputs.required_text_input("reason", "Reason, which the owners see", "", OperatorReason::MAX))
+    let form = ActForm {
+        content: html! {
+            (inputs.radio_buttons("scope", "Scope", &scopes, "agent"))
+            (inputs.optional_text_input("id", "ID of the agent or the owner; none for all payments", "", 64))
+        },
+        ..ActForm::new(&FREEZE, FREEZES.to_owned())
     };
-    let form = ConfirmedAct {
-        name: OperatorFormName::Freeze,
-        action: FREEZES,
-        label: "Freeze",
-        confirms: "Refuse these payments at once",
-        content: &content,
-    };
-    form.render_confirmation_form(layout)
+    form.render(layout)
 }
 
-fn freeze_row(layout: &Layout, freeze: &OperatorFreeze, number: Option<usize>) -> Markup {
+fn freeze_row(layout: &Layout, freeze: &OperatorFreeze, number: Option<u128>) -> Markup {
     html! {
         tr {
             th scope="row" {
@@ -182,7 +90,7 @@ fn freeze_row(layout: &Layout, freeze: &OperatorFreeze, number: Option<usize>) -
     }
 }
 
-fn unfreeze_form(layout: &Layout, freeze: &OperatorFreeze, number: usize) -> Markup {
+fn unfreeze_form(layout: &Layout, freeze: &OperatorFreeze, number: u128) -> Markup {
     if !freeze.by.is_browser_session_name() {
         return html! { span.muted { "with a token" } };
     }
@@ -191,20 +99,17 @@ fn unfreeze_form(layout: &Layout, freeze: &OperatorFreeze, number: usize) -> Mar
         FreezeTarget::Owner(user) => user.to_string(),
         FreezeTarget::Agent(agent) => agent.to_string(),
     };
-    let content = html! {
-        (hidden_input("scope", freeze.target.scope_name()))
-        (hidden_input("id", &id))
-        (hidden_input("row", &number.to_string()))
-    };
-    let form = ConfirmedAct {
-        name: OperatorFormName::EndFreeze(number),
-        action: &format!("{FREEZES}/end"),
-        label: "End the freeze",
-        confirms: "Allow these payments again",
-        content: &content,
+    let form = ActForm {
+        key: number,
+        values: &[
+            ("scope", freeze.target.scope_name()),
+            ("id", &id),
+            ("row", &number.to_string()),
+        ],
+        ..ActForm::new(&END_FREEZE, format!("{FREEZES}/{}", END_FREEZE.name))
     };
     html! {
         @if let Some(first) = &freeze.end_asked_by { p.fine { (first) " has ended it: another operator has to end it too." } }
-        (form.render_confirmation_form(layout))
+        (form.render(layout))
     }
 }

@@ -1,7 +1,5 @@
 //! The layout of the operators' pages.
 
-use crate::operators::form_name::OperatorFormName;
-use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
 use crate::ui::money::amount_text;
@@ -53,37 +51,4 @@ pub(crate) fn payee_and_price(pricing: Pricing<'_>, network: Network) -> Markup 
         " to " code.long { (payment.pay_to.to_checksum(None)) }
         @if payment.network != network { " " span.chip.bad { "on " (labels::network_name(payment.network)) } }
     }
-}
-
-/// A button that opens a form with a description of the change and a checkbox.
-pub(crate) struct ConfirmedAct<'a> {
-    pub(crate) name: OperatorFormName,
-    pub(crate) action: &'a str,
-    /// The text of the button that opens the form and of the button that submits the form.
-    pub(crate) label: &'a str,
-    /// The checkbox's label, which says what the operator confirms.
-    pub(crate) confirms: &'a str,
-    pub(crate) content: &'a Markup,
-}
-
-impl ConfirmedAct<'_> {
-    pub(crate) fn render_confirmation_form(&self, layout: &Layout) -> Markup {
-        let inputs = layout.form_inputs(FormName::Operator(self.name));
-        html! {
-            details.pop open[inputs.has_posted_form()] {
-                summary.button { (self.label) }
-                div.pop-body {
-                    (layout.post_form(self.action, &html! {
-                        (self.content)
-                        (inputs.required_checkbox("confirmed", self.confirms))
-                        button.primary type="submit" { (self.label) }
-                    }))
-                }
-            }
-        }
-    }
-}
-
-pub(crate) fn hidden_input(name: &str, value: &str) -> Markup {
-    html! { input type="hidden" name=(name) value=(value); }
 }

@@ -4,7 +4,7 @@
 //! observed.
 
 use crate::operators::layout::{AGENTS, CATALOG, CHANGES, FREEZES};
-use crate::operators::{agents_page, catalog, changes, freezes_page, service_page};
+use crate::operators::{agents_page, catalog, changes, form, freezes_page, service_page};
 use crate::redirect::see_other;
 use crate::sessions::session::Stops;
 use crate::state::People;
@@ -16,54 +16,29 @@ use axum::{
 use std::sync::Arc;
 
 pub(crate) fn routes() -> Router<Arc<People>> {
-    let service = Router::new()
-        .route("/", get(service_page::show_service_page))
-        .route(
-            "/probe",
-            post(service_page::submit_probe_request).get(service_page::redirect_to_service),
-        )
-        .route(
-            "/operations/{operation}/accept",
-            post(service_page::submit_change_acceptance).get(service_page::redirect_to_service),
-        )
-        .route(
-            "/operations/{operation}/withdraw",
-            post(service_page::submit_delayed_change_withdrawal).get(service_page::redirect_to_service),
-        )
-        .route(
-            "/operations/{operation}/pin",
-            post(service_page::submit_probed_price).get(service_page::redirect_to_service),
-        );
-    let agent = Router::new()
-        .route(
-            "/offer",
-            post(agents_page::submit_ownership_offer).get(agents_page::redirect_to_operator_agent),
-        )
-        .route(
-            "/withdraw-offer",
-            post(agents_page::submit_ownership_offer_withdrawal).get(agents_page::redirect_to_operator_agent),
-        )
-        .route(
-            "/reconcile",
-            post(agents_page::submit_reconcile_request).get(agents_page::redirect_to_operator_agent),
-        );
+    let act = || post(form::submit_act).get(form::redirect_to_page);
     Router::new()
         .route("/dashboard/operator", get(redirect_to_catalog))
         .route(CATALOG, get(catalog::show_operator_catalog_page))
-        .nest("/dashboard/operator/services/{service}", service)
+        .route(
+            "/dashboard/operator/services/{service}",
+            get(service_page::show_service_page),
+        )
+        .route("/dashboard/operator/services/{service}/{act}", act())
+        .route(
+            "/dashboard/operator/services/{service}/operations/{operation}/{act}",
+            act(),
+        )
         .route(CHANGES, get(changes::show_changes_page))
         .route(
             FREEZES,
-            post(freezes_page::submit_freeze)
+            post(form::submit_act)
                 .get(freezes_page::show_freezes_page)
                 .layer(Extension(Stops::ALWAYS)),
         )
-        .route(
-            "/dashboard/operator/freezes/end",
-            post(freezes_page::submit_unfreeze).get(freezes_page::redirect_to_freezes),
-        )
+        .route("/dashboard/operator/freezes/{act}", act())
         .route(AGENTS, get(agents_page::show_operator_agents_page))
-        .nest("/dashboard/operator/agents/{agent}", agent)
+        .route("/dashboard/operator/agents/{agent}/{act}", act())
 }
 
 async fn redirect_to_catalog() -> Response {

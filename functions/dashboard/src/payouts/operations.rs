@@ -2,11 +2,12 @@
 
 use crate::agents::owned::OwnedAgent;
 use crate::state::People;
-use purser_api::{CallerIds, NewWithdrawalAddress, RequestedWithdrawal, ReservedWithdrawal, WithdrawalOwner};
+use purser_api::{Attempts, CallerIds, DirectRequest, ReservedWithdrawal};
 use purser_domain::{
     Act, Address, AuditKind, Error, Result, Settlement, SettlementState, Submission, UserId, WithdrawalAddress,
     WithdrawalAmount, WithdrawalRejection,
 };
+use serde_json::json;
 
 /// An agent's withdrawal address and open withdrawal.
 #[derive(Clone, Debug)]
@@ -51,11 +52,9 @@ impl People {
         let named = async {
             self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
             self.require_withdrawals_enabled()?;
-            let request = NewWithdrawalAddress {
-                of: WithdrawalOwner::new(agent, acting),
-                address: address.to_checksum(None),
-            };
-            self.payments.set_withdrawal_address(ids, request).await?.into_success()
+            let body = json!({"address": address.to_checksum(None)});
+            let request = withdrawal_request("PUT", owned, "payout-address").with_body(Some(body));
+            self.payments.send::<()>(ids, request, Attempts::Two).await
         };
         self.audit_rejection(acting, &action, named).await
     }
@@ -64,8 +63,8 @@ impl People {
     pub(crate) async fn remove_withdrawal_address(&self, owned: &OwnedAgent, ids: CallerIds) -> Result<()> {
         let (agent, acting) = (owned.agent().id, owned.acting());
         let action = Act::new(AuditKind::PayoutAddressRemoved).on_agent(agent);
-        let of = WithdrawalOwner::new(agent, acting);
-        let removed = async { self.payments.remove_withdrawal_address(ids, of).await?.into_success() };
+        let request = withdrawal_request("DELETE", owned, "payout-address");
+        let removed = self.payments.send::<()>(ids, request, Attempts::Two);
         self.audit_rejection(acting, &action, removed).await
     }
 
@@ -84,11 +83,14 @@ impl People {
         let paid = async {
             self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
             self.require_withdrawals_enabled()?;
-            let request = RequestedWithdrawal::new(WithdrawalOwner::new(agent, acting), amount, key.to_owned());
-            self.payments
-                .withdraw_to_owner(ids, request)
-                .await?
-                .into_reserved_withdrawal()
+            let amount_units = match amount {
+                WithdrawalAmount::Balance => None,
+                WithdrawalAmount::Units(amount) => Some(amount),
+            };
+            let body = json!({"amount_units": amount_units, "idempotency_key": key});
+            let request = withdrawal_request("POST", owned, "payouts").with_body(Some(body));
+            // The facilitator takes longer than a first of two attempts.
+            self.payments.send(ids, request, Attempts::One).await
         };
         let reserved: ReservedWithdrawal = self.audit_rejection(acting, &action, paid).await?;
         let settlement = self.ledger.read_settlement_by_id(agent, reserved.settlement).await?;
@@ -106,6 +108,11 @@ impl People {
             Err(WithdrawalRejection::NotSetUp.into())
         }
     }
+}
+
+/// Creates a request of the owner to a route of the agent. The function `payments` checks the owner again.
+fn withdrawal_request(method: &str, owned: &OwnedAgent, route: &str) -> DirectRequest {
+    DirectRequest::new(method, format!("/agents/{}/{route}", owned.agent().id)).for_user(owned.acting())
 }
 
 fn require_owner_id(owned: &OwnedAgent) -> Result<UserId> {

@@ -1,7 +1,6 @@
 //! Parses the values that a user entered in a form, and renders inputs that show invalid values again.
 
 use crate::approvals::operations::Note;
-use crate::operators::form_name::OperatorFormName;
 use crate::sessions::session::VerifiedForm;
 use crate::ui::money::is_no_limit;
 use maud::{Markup, html};
@@ -46,7 +45,8 @@ pub(crate) enum FormName {
     ApprovalDecision(ApprovalId),
     /// The form that decides several selected approvals.
     ApprovalSelection,
-    Operator(OperatorFormName),
+    /// The form of an operator act, by the act's name. The number distinguishes several forms of the act on a page.
+    Operator(&'static str, u128),
 }
 
 purser_domain::named! {
@@ -90,7 +90,7 @@ impl fmt::Display for FormName {
             Self::Plain => f.write_str("plain"),
             Self::ApprovalDecision(approval) => write!(f, "verdict-{approval}"),
             Self::ApprovalSelection => f.write_str("selection"),
-            Self::Operator(form) => form.fmt(f),
+            Self::Operator(act, key) => write!(f, "{act}-{key}"),
         }
     }
 }

@@ -80,13 +80,22 @@ async fn apply_limits_and_log_request(
     let deadline = time_left(request.extensions());
     let has_token = has_access_token(request.headers());
     request.extensions_mut().insert(id.clone());
-    request.extensions_mut().insert(CallerIds {
+    // Before, the extensions contain the ids of the caller of a direct request.
+    let caller = request.extensions_mut().insert(CallerIds {
         request_id: id.to_string(),
         trace_id: trace.to_string(),
     });
 
     let span = info_span!("request", request.id = %id, trace.id = %trace);
     async {
+        if let Some(CallerIds { request_id, trace_id }) = caller {
+            info!(
+                request.id = %id,
+                caller.request.id = request_id,
+                caller.trace.id = trace_id,
+                "direct.request"
+            );
+        }
         let work = async { Ok(next.run(buffer_body(request, settings.body_limit).await?).await) };
         let reply = run_within(deadline, catch_panic(work)).await;
         let mut response = reply.unwrap_or_else(|error| Failure::from(error).into_response());

@@ -37,13 +37,7 @@ use utoipa_axum::PathItemExt as _;
 macro_rules! routes {
     ($state:ty, tag = $tag:literal, $($module:ident::$handler:ident),+ $(,)?) => {
         pub(crate) fn routes() -> ::axum::Router<$state> {
-            let routes = ::axum::Router::new();
-            $(
-                let routes = ::utoipa_axum::paste! {
-                    $crate::add_route::<$module::[<__path_ $handler>], _, _, _>(routes, &$module::$handler)
-                };
-            )+
-            routes
+            $crate::router!($state, $($module::$handler),+)
         }
 
         /// Returns the OpenAPI description of this function's routes.
@@ -57,6 +51,20 @@ macro_rules! routes {
                 .into_openapi()
         }
     };
+}
+
+/// Builds the router of a list of handlers.
+#[macro_export]
+macro_rules! router {
+    ($state:ty, $($module:ident::$handler:ident),+ $(,)?) => {{
+        let routes = ::axum::Router::<$state>::new();
+        $(
+            let routes = ::utoipa_axum::paste! {
+                $crate::add_route::<$module::[<__path_ $handler>], _, _, _>(routes, &$module::$handler)
+            };
+        )+
+        routes
+    }};
 }
 
 /// Adds a handler at the path in the handler's OpenAPI description. The route rejects query parameters and bodies that

@@ -1,30 +1,29 @@
-//! Direct requests: one Lambda function calls another Lambda function through Lambda's `Invoke`, without the API
-//! gateway. IAM controls which functions may invoke a function.
+//! Direct requests: one Lambda function sends an HTTP request to a route of another Lambda function through Lambda's
+//! `Invoke`, without the API gateway. IAM controls which functions may invoke a function. The response has the format of
+//! the gateway, and errors have the usual envelope.
 //!
 //! In a direct request, `version` is a number. In the gateway's event, `version` is a string, so no client of the
 //! gateway can send a direct request.
 
 use crate::{
-    Failure, GatewayEvent, NewWithdrawalAddress, Reply, RequestedWithdrawal, WithdrawalOwner, handle_any_event,
+    Failure, GatewayEvent,
+    lambda::gateway::{handle_any_event, handle_request, reject_event},
 };
 use axum::{
-    RequestExt as _, Router,
-    body::{Body, Bytes},
-    extract::{FromRequest, FromRequestParts, Request},
-    http::{Method, Uri, request::Parts},
+    Router,
+    body::Body,
+    extract::{FromRequestParts, Request},
+    http::{header, request::Parts},
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use http_body_util::{BodyExt as _, Collected};
-use lambda_http::{Context, LambdaEvent, RequestExt as _};
+use lambda_http::LambdaEvent;
 use purser_domain::{
-    AgentId, Error, KmsKeyId, PublicKey, RequestSource, ValidationError, Wallet, WalletAttestation, WalletKey,
-    parse_address,
+    Acting, Actor, AgentId, ErrorKind, KmsKeyId, PublicKey, RequestSource, SessionId, SettlementId, Submission, UserId,
+    Wallet, WalletAttestation, WalletKey, parse_address,
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::value::{RawValue, to_raw_value};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, value::RawValue};
 use std::convert::Infallible;
-use tower::ServiceExt as _;
-use tracing::info;
 
 /// The two routers of a Lambda function: one for requests from the API gateway, and one for direct requests from other
 /// Lambda functions. No request from the API gateway reaches the router for direct requests.
@@ -32,29 +31,105 @@ use tracing::info;
 pub struct Routers {
     /// The router for requests that the API gateway passes to the Lambda function.
     pub gateway: Router,
-    /// The router for direct requests, which has only the path [`DIRECT_PATH`].
+    /// The router for direct requests, which has only the routes that other Lambda functions need.
     pub direct: Router,
 }
-
-/// The path of direct requests in the router [`Routers::direct`].
-pub const DIRECT_PATH: &str = "/direct";
 
 /// The only accepted version of direct requests.
 const VERSION: u8 = 1;
 
-/// A direct request to the Lambda function `payments`.
+/// A request of one Lambda function to a route of another Lambda function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum PaymentsRequest {
-    /// Attests an agent's wallet. The response is an [`AttestedWallet`].
-    AttestWallet(AttestWallet),
-    /// Sets the withdrawal address of an agent. The response is a [`crate::WithdrawalResponse`].
-    NamePayoutAddress(NewWithdrawalAddress),
-    /// Removes the withdrawal address of an agent. The response is a [`crate::WithdrawalResponse`].
-    RemovePayoutAddress(WithdrawalOwner),
-    /// Withdraws money from an agent's wallet to the agent's withdrawal address. The response is a
-    /// [`crate::WithdrawalResponse`].
-    PayOut(RequestedWithdrawal),
+#[serde(deny_unknown_fields)]
+pub struct DirectRequest {
+    method: String,
+    path: String,
+    user: Option<DirectUser>,
+    /// The version in `If-Match`. A direct request can't contain `*`.
+    if_match: Option<u64>,
+    /// The JSON body.
+    body: Option<Value>,
+}
+
+impl DirectRequest {
+    /// Creates a request without a user, a body and `If-Match`.
+    pub fn new(method: &str, path: String) -> Self {
+        Self {
+            method: method.to_owned(),
+            path,
+            user: None,
+            if_match: None,
+            body: None,
+        }
+    }
+
+    /// Sets the user for whom the function sends the request. If `acting` is not a user, the request has no user.
+    #[must_use]
+    pub fn for_user(self, acting: &Acting) -> Self {
+        let user = DirectUser::from_acting(acting);
+        Self { user, ..self }
+    }
+
+    /// Sets the version in `If-Match`.
+    #[must_use]
+    pub fn with_version(self, if_match: Option<u64>) -> Self {
+        Self { if_match, ..self }
+    }
+
+    /// Sets the JSON body.
+    #[must_use]
+    pub fn with_body(self, body: Option<Value>) -> Self {
+        Self { body, ..self }
+    }
+}
+
+/// The signed-in user for whom a Lambda function sends a direct request. As an extractor, returns `not_found` if the
+/// request has no user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DirectUser {
+    /// The user's id.
+    pub id: UserId,
+    session: Option<SessionId>,
+    address: Option<String>,
+    user_agent: Option<String>,
+    request_id: String,
+}
+
+impl DirectUser {
+    fn from_acting(acting: &Acting) -> Option<Self> {
+        let Actor::Person { id, session } = &acting.actor else {
+            return None;
+        };
+        let source = &acting.source;
+        Some(Self {
+            id: id.clone(),
+            session: session.clone(),
+            address: source.address.clone(),
+            user_agent: source.user_agent.clone(),
+            request_id: source.request_id.clone(),
+        })
+    }
+
+    /// Returns the user and the source of the user's request, for the audit log.
+    pub fn acting(&self) -> Acting {
+        Acting {
+            actor: Actor::Person {
+                id: self.id.clone(),
+                session: self.session.clone(),
+            },
+            source: RequestSource::new(self.address.clone(), self.user_agent.as_deref(), &self.request_id),
+        }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for DirectUser {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        let user = parts.extensions.get::<Self>().cloned();
+        user.ok_or_else(|| ErrorKind::NotFound.into())
+    }
 }
 
 /// A request for an agent's wallet address, with an attestation by the wallet's key.
@@ -134,27 +209,16 @@ fn parse_hex_bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     BASE64_STANDARD.decode(text).ok()?.try_into().ok()
 }
 
-/// The source of the user's request that caused a direct request, for the audit log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A reserved withdrawal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct UserRequest {
-    address: Option<String>,
-    user_agent: Option<String>,
-    request_id: String,
-}
-
-impl UserRequest {
-    pub(crate) fn new(source: &RequestSource) -> Self {
-        Self {
-            address: source.address.clone(),
-            user_agent: source.user_agent.clone(),
-            request_id: source.request_id.clone(),
-        }
-    }
-
-    pub(crate) fn to_source(&self) -> RequestSource {
-        RequestSource::new(self.address.clone(), self.user_agent.as_deref(), &self.request_id)
-    }
+pub struct ReservedWithdrawal {
+    /// The settlement of the withdrawal.
+    pub settlement: SettlementId,
+    /// The facilitator's current response; `None` if nothing was submitted.
+    pub submission: Option<Submission>,
+    /// Whether an earlier request already reserved the withdrawal.
+    pub replayed: bool,
 }
 
 /// The request id and the trace id of the request that caused a direct request. The called function writes both ids to
@@ -181,16 +245,16 @@ impl<S: Sync> FromRequestParts<S> for CallerIds {
     }
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct DirectEvent<T> {
+pub(crate) struct DirectEvent {
     version: u8,
     caller: CallerIds,
-    request: T,
+    request: DirectRequest,
 }
 
-impl<T> DirectEvent<T> {
-    pub(crate) const fn new(caller: CallerIds, request: T) -> Self {
+impl DirectEvent {
+    pub(crate) const fn new(caller: CallerIds, request: DirectRequest) -> Self {
         let version = VERSION;
         Self {
             version,
@@ -198,55 +262,50 @@ impl<T> DirectEvent<T> {
             request,
         }
     }
-}
 
-/// The parsed direct request of another Lambda function.
-#[derive(Debug)]
-pub struct Direct<T>(pub T);
-
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Direct<T> {
-    type Rejection = Failure;
-
-    async fn from_request(request: Request, _: &S) -> Reply<Self> {
-        let refused = |message: &str| Failure::from(Error::invalid(vec![ValidationError::at_path("", message)]));
-        let own = request.extensions().get::<CallerIds>().cloned();
-        let bytes: Bytes = request.extract().await.map_err(|_| refused("must arrive whole"))?;
-        // Omits the parser's message, which may repeat parts of the request.
-        let event: DirectEvent<T> = serde_json::from_slice(&bytes).map_err(|_| refused("must be a known request"))?;
+    /// Parses the HTTP request. The error omits the parser's message, which may repeat parts of the request.
+    fn parse_http_request(payload: &str) -> Result<Request, &'static str> {
+        const UNKNOWN: &str = "must be a known request";
+        let event: Self = serde_json::from_str(payload).map_err(|_| UNKNOWN)?;
         if event.version != VERSION {
-            return Err(refused("must be of version 1"));
+            return Err("must be of version 1");
         }
-        let own = own.map(|own| own.request_id);
-        let CallerIds { request_id, trace_id } = event.caller;
-        info!(
-            request.id = own,
-            caller.request.id = request_id,
-            caller.trace.id = trace_id,
-            "direct.request"
-        );
-        Ok(Self(event.request))
+        let DirectRequest {
+            method,
+            path,
+            user,
+            if_match,
+            body,
+        } = event.request;
+        let mut request = Request::builder()
+            .method(method.as_str())
+            .uri(path)
+            .extension(event.caller);
+        if let Some(version) = if_match {
+            request = request.header(header::IF_MATCH, format!("\"{version}\""));
+        }
+        if let Some(user) = user {
+            request = request.extension(user);
+        }
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        request.body(body).map_err(|_| UNKNOWN)
     }
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct DirectAnswer {
-    /// The HTTP status: 200 or the status of the error.
-    pub(crate) status: u16,
-    /// The response, or the error envelope.
-    pub(crate) body: Box<RawValue>,
-}
-
-/// Handles an event from the API gateway or from another Lambda function. Returns the response in the format that the
-/// sender expects.
+/// Handles an event from the API gateway or from another Lambda function.
 pub async fn handle_gateway_or_direct_event(routers: Routers, event: LambdaEvent<Box<RawValue>>) -> Box<RawValue> {
     let text = event.payload.get();
     let is_direct =
         serde_json::from_str::<VersionedRequest>(text).is_ok() && serde_json::from_str::<GatewayEvent>(text).is_err();
-    if is_direct {
-        return handle_direct_event(routers.direct, text.to_owned(), event.context).await;
-    }
-    handle_any_event(routers.gateway, event).await.to_json()
+    let response = if is_direct {
+        match DirectEvent::parse_http_request(text) {
+            Ok(request) => handle_request(routers.direct, request, event.context).await,
+            Err(message) => reject_event(message, event.context).await,
+        }
+    } else {
+        handle_any_event(routers.gateway, event).await
+    };
+    response.to_json()
 }
 
 /// The field `version` of a direct request. All versions of direct requests are numbers.
@@ -256,133 +315,149 @@ struct VersionedRequest {
     _version: u64,
 }
 
-/// Handles one direct request, with the same middleware as a request from the API gateway.
-async fn handle_direct_event(router: Router, payload: String, context: Context) -> Box<RawValue> {
-    let mut request = Request::new(Body::from(payload)).with_lambda_context(context);
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = Uri::from_static(DIRECT_PATH);
-    let response = match router.oneshot(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
-    };
-    let status = response.status().as_u16();
-    // The body is in memory, so collecting it can't fail.
-    let body = response.into_body().collect().await.map(Collected::to_bytes);
-    let body = body.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    let reply = DirectAnswer {
-        status,
-        body: body.unwrap_or_default(),
-    };
-    // The status is a number and the body is JSON, so serialization can't fail.
-    to_raw_value(&reply).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{ApiSettings, test_clients::TestLog, with_middleware};
     use axum::{
         Json,
-        routing::{any, post},
+        body::Bytes,
+        http::HeaderMap,
+        routing::{any, put},
     };
-    use serde_json::{Value, json};
-    use uuid::Uuid;
+    use lambda_http::Context;
+    use serde_json::{json, value::to_raw_value};
 
-    async fn attested(Direct(request): Direct<PaymentsRequest>) -> Json<Value> {
-        let request = json!(request);
-        Json(json!({"asked": request.as_object().unwrap().keys().next()}))
+    const ROUTE: &str = "/agents/{agent}/payout-address";
+
+    async fn respond(user: DirectUser, headers: HeaderMap, body: Bytes) -> Json<Value> {
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        let if_match = headers.get(header::IF_MATCH).map(|value| value.to_str().unwrap());
+        Json(json!({"user": user.id.to_string(), "if_match": if_match, "body": body}))
     }
 
-    async fn answered(event: Value) -> Value {
+    /// Returns the response to an event.
+    async fn invoke(event: &Value) -> Value {
         let settings = ApiSettings::default();
-        let gateway = Router::new().route(DIRECT_PATH, any(async || "the gateway's"));
-        let direct = Router::new().route(DIRECT_PATH, post(attested));
+        let gateway = Router::new().route(ROUTE, any(async || "the gateway's"));
+        let direct = Router::new().route(ROUTE, put(respond));
         let routers = Routers {
             gateway: with_middleware(gateway, settings),
             direct: with_middleware(direct, settings),
         };
-        let event = LambdaEvent::new(to_raw_value(&event).unwrap(), Context::default());
+        let event = LambdaEvent::new(to_raw_value(event).unwrap(), Context::default());
         serde_json::from_str(handle_gateway_or_direct_event(routers, event).await.get()).unwrap()
     }
 
-    fn asked() -> Value {
-        let wallet = json!({"agent_id": Uuid::nil(), "wallet": {"seed": {"index": 3}}});
+    /// Returns the status and the body of a response.
+    fn status_and_body(response: &Value) -> (u64, Value) {
+        let body = response["body"].as_str().unwrap();
+        (
+            response["statusCode"].as_u64().unwrap(),
+            serde_json::from_str(body).unwrap(),
+        )
+    }
+
+    fn person() -> UserId {
+        UserId::derive("https://issuer.example", "someone")
+    }
+
+    fn event() -> Value {
         json!({
             "version": 1,
             "caller": {"request_id": "r", "trace_id": "t"},
-            "request": {"attest_wallet": wallet},
+            "request": {
+                "method": "PUT",
+                "path": "/agents/7/payout-address",
+                "user": {"id": person().to_string(), "request_id": "r"},
+                "if_match": 3,
+                "body": {"address": "0x1"},
+            },
         })
     }
 
     #[tokio::test]
     async fn gateway_requests_never_reach_the_direct_router() {
-        let context = json!({"http": {"method": "POST", "sourceIp": "203.0.113.9"}});
-        let through = json!({"rawPath": DIRECT_PATH, "requestContext": context, "body": asked().to_string()});
-        let mut both = asked();
-        both["rawPath"] = DIRECT_PATH.into();
+        let context = json!({"http": {"method": "PUT", "sourceIp": "203.0.113.9"}});
+        let path = "/agents/7/payout-address";
+        let through = json!({"rawPath": path, "requestContext": context, "body": event().to_string()});
+        let mut both = event();
+        both["rawPath"] = path.into();
         both["requestContext"] = context;
         for event in [through, both] {
-            let answer = answered(event).await;
-            assert_eq!(answer["body"], "the gateway's", "{answer}");
+            let response = invoke(&event).await;
+            assert_eq!(response["body"], "the gateway's", "{response}");
         }
-        let answer = answered(asked()).await;
-        assert_eq!(answer, json!({"status": 200, "body": {"asked": "attest_wallet"}}));
+        let expected = json!({"user": person().to_string(), "if_match": "\"3\"", "body": {"address": "0x1"}});
+        assert_eq!(status_and_body(&invoke(&event()).await), (200, expected));
+    }
+
+    #[tokio::test]
+    async fn a_direct_request_needs_a_known_route_and_user() {
+        for (field, value) in [
+            ("user", Value::Null),
+            ("path", json!("/agents/7/payouts")),
+            ("method", json!("DELETE")),
+        ] {
+            let mut event = event();
+            event["request"][field] = value;
+            let (status, body) = status_and_body(&invoke(&event).await);
+            assert_eq!((status, &body["error"]), (404, &json!("not_found")), "{field}");
+        }
     }
 
     #[tokio::test]
     async fn unknown_direct_requests_are_rejected_without_echo() {
         let with = |pointer: &str, value: Value| {
-            let mut event = asked();
+            let mut event = event();
             *event.pointer_mut(pointer).unwrap() = value;
             event
         };
-        let mut more = asked();
+        let mut more = event();
         more["hunter2"] = json!(1);
-        let known = asked()["request"]["attest_wallet"].clone();
+        let mut more_in_request = event();
+        more_in_request["request"]["hunter2"] = json!(1);
         let rows = [
             (with("/version", json!(2)), "must be of version 1"),
             (more, "must be a known request"),
-            (with("/request", json!({"hunter2": known})), "must be a known request"),
-            (
-                with("/request/attest_wallet/wallet", json!({"hunter2": {}})),
-                "must be a known request",
-            ),
-            (
-                with("/request/attest_wallet/wallet/seed/index", json!(-1)),
-                "must be a known request",
-            ),
+            (more_in_request, "must be a known request"),
+            (with("/request", json!({"hunter2": {}})), "must be a known request"),
+            (with("/request/user/id", json!("hunter2")), "must be a known request"),
+            (with("/request/method", json!("hunter 2")), "must be a known request"),
+            (with("/request/path", json!("hunter2 /")), "must be a known request"),
+            (with("/request/if_match", json!("*")), "must be a known request"),
             (json!({"version": 1}), "must be a known request"),
         ];
         let logged = TestLog::start();
         for (event, words) in rows {
-            let answer = answered(event).await;
-            assert_eq!(
-                (&answer["status"], &answer["body"]["error"]),
-                (&json!(400), &json!("invalid_request"))
-            );
-            assert_eq!(answer["body"]["details"][0]["message"], words, "{answer}");
-            assert!(!answer.to_string().contains("hunter2"), "{answer}");
+            let response = invoke(&event).await;
+            let (status, body) = status_and_body(&response);
+            assert_eq!((status, &body["error"]), (400, &json!("invalid_request")), "{event}");
+            assert_eq!(body["details"][0]["message"], words, "{event}");
+            assert!(!response.to_string().contains("hunter"), "{response}");
         }
-        assert!(!logged.take().contains("hunter2"));
+        assert!(!logged.take().contains("hunter"));
     }
 
     #[tokio::test]
     async fn unrecognized_events_return_a_gateway_error() {
-        let mut unversioned = asked();
+        let mut unversioned = event();
         unversioned.as_object_mut().unwrap().remove("version");
-        let mut worded = asked();
+        let mut worded = event();
         worded["version"] = json!("2.0");
         let scheduled = json!({"version": "0", "source": "aws.events", "detail": {}});
         for event in [json!({}), json!("x"), json!(null), unversioned, worded, scheduled] {
-            let answer = answered(event).await;
-            assert_eq!(answer["statusCode"], 400, "{answer}");
+            let (status, body) = status_and_body(&invoke(&event).await);
+            assert_eq!(status, 400, "{event}");
+            let message = "must be an event of an HTTP API, payload format 2.0";
+            assert_eq!(body["details"][0]["message"], message, "{event}");
         }
     }
 
     #[tokio::test]
     async fn the_callers_request_ids_are_logged_with_the_functions_ids() {
         let logged = TestLog::start();
-        answered(asked()).await;
+        invoke(&event()).await;
         let lines = logged.take();
         let line: Value = lines
             .lines()
@@ -394,5 +469,24 @@ mod tests {
             (&json!("r"), &json!("t"))
         );
         assert!(line["request.id"].as_str().is_some_and(|id| !id.is_empty()), "{line}");
+    }
+
+    #[test]
+    fn the_acting_user_round_trips_between_functions() {
+        for session in [None, Some(SessionId::from_secret("secret"))] {
+            let acting = Acting {
+                actor: Actor::Person { id: person(), session },
+                source: RequestSource::new(Some("203.0.113.9".to_owned()), Some("curl"), "r"),
+            };
+            let sent = serde_json::to_string(&DirectRequest::new("PUT", "/".to_owned()).for_user(&acting)).unwrap();
+            let received: DirectRequest = serde_json::from_str(&sent).unwrap();
+            let user = received.user.unwrap();
+            assert_eq!((&user.id, user.acting()), (&person(), acting));
+        }
+        let operator = Acting {
+            actor: Actor::Reconcile,
+            source: RequestSource::default(),
+        };
+        assert_eq!(DirectRequest::new("PUT", "/".to_owned()).for_user(&operator).user, None);
     }
 }

@@ -50,9 +50,9 @@ fn deserialize_null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + 
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// A Lambda function's response to an HTTP API (payload format 2.0).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+/// A Lambda function's response to an HTTP API (payload format 2.0), and to a direct request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GatewayResponse {
     /// The HTTP status code.
     pub status_code: u16,
@@ -79,16 +79,13 @@ pub async fn handle_any_event(router: Router, event: LambdaEvent<Box<RawValue>>)
     let LambdaEvent { payload, context } = event;
     match serde_json::from_str::<GatewayEvent>(payload.get()) {
         Ok(event) => handle_gateway_event(router, LambdaEvent::new(event, context)).await,
-        Err(_) => reject_non_gateway_event(context).await,
+        // Omits the parser's message, which may repeat parts of the event.
+        Err(_) => reject_event("must be an event of an HTTP API, payload format 2.0", context).await,
     }
 }
 
-/// Rejects an event that is not from the gateway, without the parser's message, which may repeat parts of the event.
-async fn reject_non_gateway_event(context: Context) -> GatewayResponse {
-    let rejection = || async {
-        let error = ValidationError::at_path("", "must be an event of an HTTP API, payload format 2.0");
-        Failure::from(Error::invalid(vec![error]))
-    };
+pub(crate) async fn reject_event(message: &'static str, context: Context) -> GatewayResponse {
+    let rejection = move || async move { Failure::from(Error::invalid(vec![ValidationError::at_path("", message)])) };
     let router = with_middleware(Router::new().route("/", any(rejection)), ApiSettings::default());
     handle_request(router, Request::new(Body::empty()), context).await
 }
@@ -98,7 +95,7 @@ pub async fn handle_gateway_event(router: Router, event: LambdaEvent<GatewayEven
     handle_request(router, to_http_request(event.payload), event.context).await
 }
 
-async fn handle_request(router: Router, request: Request<Body>, context: Context) -> GatewayResponse {
+pub(crate) async fn handle_request(router: Router, request: Request<Body>, context: Context) -> GatewayResponse {
     let response = match router.oneshot(request.with_lambda_context(context)).await {
         Ok(response) => response,
         Err(never) => match never {},

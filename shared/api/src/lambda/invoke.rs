@@ -1,10 +1,6 @@
 //! The client for direct requests to the functions `payments` and `internal`. `direct.rs` has the receiving side.
 
-use crate::{
-    AttestWallet, AttestedWallet, BrowserAct, CallerIds, NewWithdrawalAddress, OperatorResponse, PaymentsRequest,
-    RequestedWithdrawal, WithdrawalOwner, WithdrawalResponse,
-    lambda::direct::{DirectAnswer, DirectEvent},
-};
+use crate::{AttestWallet, AttestedWallet, CallerIds, DirectRequest, GatewayResponse, lambda::direct::DirectEvent};
 use aws_sdk_lambda::{
     Client,
     config::{Builder, retry::RetryConfig, timeout::TimeoutConfig},
@@ -13,20 +9,16 @@ use aws_sdk_lambda::{
     primitives::Blob,
 };
 use aws_types::SdkConfig;
-use purser_domain::{Causes, Error, Result};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use purser_domain::{
+    Amount, Causes, Error, ErrorKind, Freeze, Freezes, Result, SettlementId, Timestamp, ValidationError,
+    WithdrawalRejection,
+};
+use serde::{Deserialize, de::DeserializeOwned};
 use std::{sync::OnceLock, time::Duration};
 
-/// A client of the function `payments`. The caller's role needs the IAM permission to invoke `payments`.
+/// A client of another Lambda function. The caller's role needs the IAM permission to invoke the function.
 #[derive(Debug)]
-pub struct PaymentsFunction(InvokedFunction);
-
-/// A client of the function `internal`. The caller's role needs the IAM permission to invoke `internal`.
-#[derive(Debug)]
-pub struct InternalFunction(InvokedFunction);
-
-#[derive(Debug)]
-struct InvokedFunction {
+pub struct InvokedFunction {
     aws: SdkConfig,
     /// Created at the first request, because most Lambda instances make no request.
     client: OnceLock<Client>,
@@ -38,80 +30,17 @@ struct InvokedFunction {
 
 /// The maximum number of attempts. All attempts together take at most [`INVOKE_TIMEOUT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Attempts {
+pub enum Attempts {
     /// Two attempts of five seconds each, for a request that is safe to repeat. The first may meet a cold start.
     Two,
     /// One attempt, for a request that takes long or must not be repeated.
     One,
 }
 
-impl PaymentsFunction {
-    /// Creates a client for the function with this name or ARN. Does not connect.
-    pub const fn new(aws: SdkConfig, name: String) -> Self {
-        Self(InvokedFunction::new(aws, name, "calling `payments`"))
-    }
-
-    /// Requests an agent's wallet address, with an attestation that the caller must verify.
-    pub async fn attest_wallet(&self, caller: CallerIds, request: AttestWallet) -> Result<AttestedWallet> {
-        self.call_payments(caller, PaymentsRequest::AttestWallet(request), Attempts::Two)
-            .await
-    }
-
-    /// Sets the address to which an agent's money may be withdrawn.
-    pub async fn set_withdrawal_address(
-        &self,
-        caller: CallerIds,
-        request: NewWithdrawalAddress,
-    ) -> Result<WithdrawalResponse> {
-        self.call_payments(caller, PaymentsRequest::NamePayoutAddress(request), Attempts::Two)
-            .await
-    }
-
-    /// Removes an agent's withdrawal address. Makes up to two attempts, because the removal is safe to repeat.
-    pub async fn remove_withdrawal_address(
-        &self,
-        caller: CallerIds,
-        owner: WithdrawalOwner,
-    ) -> Result<WithdrawalResponse> {
-        self.call_payments(caller, PaymentsRequest::RemovePayoutAddress(owner), Attempts::Two)
-            .await
-    }
-
-    /// Withdraws money to the withdrawal address. Waits for the facilitator, which takes longer than other requests.
-    pub async fn withdraw_to_owner(
-        &self,
-        caller: CallerIds,
-        request: RequestedWithdrawal,
-    ) -> Result<WithdrawalResponse> {
-        self.call_payments(caller, PaymentsRequest::PayOut(request), Attempts::One)
-            .await
-    }
-
-    async fn call_payments<T: DeserializeOwned>(
-        &self,
-        caller: CallerIds,
-        request: PaymentsRequest,
-        attempts: Attempts,
-    ) -> Result<T> {
-        self.0.invoke(caller, request, attempts).await
-    }
-}
-
-impl InternalFunction {
-    /// Creates a client for the function with this name or ARN. Does not connect.
-    pub const fn new(aws: SdkConfig, name: String) -> Self {
-        Self(InvokedFunction::new(aws, name, "calling `internal`"))
-    }
-
-    /// Requests an operator action from a browser. Makes one attempt, because a second would see the changes of the
-    /// first.
-    pub async fn invoke_operator_action(&self, caller: CallerIds, action: BrowserAct) -> Result<OperatorResponse> {
-        self.0.invoke(caller, action, Attempts::One).await
-    }
-}
-
 impl InvokedFunction {
-    const fn new(aws: SdkConfig, name: String, operation: &'static str) -> Self {
+    /// Creates a client for the function with this name or ARN. Does not connect. The log contains `operation`, such as
+    /// "calling `payments`".
+    pub const fn new(aws: SdkConfig, name: String, operation: &'static str) -> Self {
         let client = OnceLock::new();
         Self {
             aws,
@@ -119,6 +48,13 @@ impl InvokedFunction {
             name,
             asking: operation,
         }
+    }
+
+    /// Requests an agent's wallet address from `payments`, with an attestation that the caller must verify.
+    pub async fn attest_wallet(&self, caller: CallerIds, request: AttestWallet) -> Result<AttestedWallet> {
+        let body = serde_json::to_value(request).map_err(|error| self.invocation_error(error))?;
+        let request = DirectRequest::new("POST", "/wallets".to_owned()).with_body(Some(body));
+        self.send(caller, request, Attempts::Two).await
     }
 
     fn lambda_client(&self) -> &Client {
@@ -134,12 +70,13 @@ impl InvokedFunction {
         })
     }
 
-    /// Invokes the function. Returns `temporarily_unavailable` for a temporary failure, and an internal error
-    /// for any other failure or for a response of an unexpected shape.
-    async fn invoke<T: DeserializeOwned>(
+    /// Sends a request. Returns the error that the function returned, if the error is known (`ReceivedError`). Otherwise
+    /// returns `temporarily_unavailable` for a temporary failure, and an internal error for any other failure or for a
+    /// response of an unexpected shape.
+    pub async fn send<T: DeserializeOwned>(
         &self,
         caller: CallerIds,
-        request: impl Serialize,
+        request: DirectRequest,
         attempts: Attempts,
     ) -> Result<T> {
         let event = DirectEvent::new(caller, request);
@@ -170,16 +107,17 @@ impl InvokedFunction {
         }
         let payload = response.payload.map(Blob::into_inner).unwrap_or_default();
         let unexpected = |_| self.invocation_error("the response has an unexpected format");
-        let response: DirectAnswer = serde_json::from_slice(&payload).map_err(unexpected)?;
-        if response.status == 200 {
-            return serde_json::from_str(response.body.get()).map_err(unexpected);
+        let GatewayResponse { status_code, body, .. } = serde_json::from_slice(&payload).map_err(unexpected)?;
+        if (200..300).contains(&status_code) {
+            return serde_json::from_str(&body).map_err(unexpected);
         }
-        let Refusal { error, request_id } = serde_json::from_str(response.body.get()).unwrap_or_default();
-        let result = format!(
-            "the function returned {} {error}, request {request_id}",
-            response.status
-        );
-        Err(match response.status {
+        let received: ReceivedError = serde_json::from_str(&body).unwrap_or_default();
+        if let Some(kind) = received.to_kind() {
+            return Err(kind.into());
+        }
+        let ReceivedError { error, request_id, .. } = received;
+        let result = format!("the function returned {status_code} {error}, request {request_id}");
+        Err(match status_code {
             429 | 503 => Error::temporarily_unavailable(self.asking, result),
             _ => self.invocation_error(result),
         })
@@ -208,25 +146,88 @@ impl InvokedFunction {
 /// The timeout of a request with all attempts. The caller `people` has 29 seconds (`template.yaml`).
 const INVOKE_TIMEOUT: Duration = Duration::from_secs(11);
 
-/// The logged fields of an error envelope.
+/// The fields of an error envelope (`envelope.rs`) that determine the error.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Refusal {
+struct ReceivedError {
     error: String,
     request_id: String,
+    details: Vec<ReceivedProblem>,
+    claim: String,
+    version: u64,
+    reason: String,
+    settlement_id: Option<SettlementId>,
+    retry_at: Option<Timestamp>,
+    balance_usdc: String,
+}
+
+#[derive(Deserialize)]
+struct ReceivedProblem {
+    path: String,
+    message: String,
+}
+
+impl ReceivedError {
+    /// Returns the error that the user can act on. A validation error of the whole request is an error of the caller, so
+    /// the result is `None`.
+    fn to_kind(&self) -> Option<ErrorKind> {
+        Some(match self.error.as_str() {
+            _ if self.details.iter().any(|problem| !problem.path.is_empty()) => {
+                let problems = self.details.iter();
+                ErrorKind::InvalidRequest(
+                    problems
+                        .map(|problem| ValidationError::at_path(&problem.path, &problem.message))
+                        .collect(),
+                )
+            }
+            "invalid_internal_token" => ErrorKind::InvalidInternalToken,
+            "not_entitled" => ErrorKind::NotEntitled {
+                claim: self.claim.clone(),
+            },
+            "not_found" => ErrorKind::NotFound,
+            "second_operator_required" => ErrorKind::SecondOperatorRequired,
+            "too_many_freezes" => ErrorKind::TooManyFreezes { limit: Freezes::MAX },
+            "version_conflict" => ErrorKind::VersionConflict { version: self.version },
+            "idempotency_key_reused_for_different_request" => ErrorKind::IdempotencyKeyReused {
+                settlement: self.settlement_id,
+            },
+            "payout_refused" => ErrorKind::PayoutRefused(self.to_withdrawal_rejection()?),
+            _ => return None,
+        })
+    }
+
+    fn to_withdrawal_rejection(&self) -> Option<WithdrawalRejection> {
+        Some(match self.reason.as_str() {
+            "not_set_up" => WithdrawalRejection::NotSetUp,
+            "no_payout_address" => WithdrawalRejection::NoAddress,
+            "payout_address_waits" => WithdrawalRejection::AddressWaits {
+                good_from: self.retry_at?,
+            },
+            "payout_open" => WithdrawalRejection::PayoutOpen {
+                settlement: self.settlement_id?,
+                until: self.retry_at?,
+            },
+            "insufficient_balance" => WithdrawalRejection::InsufficientBalance {
+                balance: Amount::from_usdc(&self.balance_usdc)?,
+            },
+            reason => WithdrawalRejection::Frozen(Freeze::from_reason(reason)?),
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Boot, Clock, Env, RequestedWallet};
-    use purser_domain::{AgentId, ErrorKind};
+    use crate::{Boot, Clock, Env, Failure, RequestedWallet};
+    use axum::response::IntoResponse as _;
+    use http_body_util::BodyExt as _;
+    use purser_domain::AgentId;
     use purser_testkit::Lambda;
     use serde_json::{Value, json};
     use std::sync::{Arc, Mutex};
     use uuid::Uuid;
 
-    fn function(endpoint: &str, name: &str) -> PaymentsFunction {
+    fn function(endpoint: &str, name: &str) -> InvokedFunction {
         let env = [
             ("AWS_REGION", "us-east-1"),
             ("AWS_ACCESS_KEY_ID", "id"),
@@ -234,10 +235,10 @@ mod tests {
             ("LAMBDA_ENDPOINT", endpoint),
         ];
         let aws = Boot::new(env.into_iter().collect::<Env>(), Clock::system()).aws;
-        PaymentsFunction::new(aws, name.to_owned())
+        InvokedFunction::new(aws, name.to_owned(), "calling `payments`")
     }
 
-    async fn asked(function: &PaymentsFunction) -> Result<AttestedWallet> {
+    async fn asked(function: &InvokedFunction) -> Result<AttestedWallet> {
         let caller = CallerIds {
             request_id: "r".to_owned(),
             trace_id: "t".to_owned(),
@@ -252,24 +253,25 @@ mod tests {
     #[tokio::test]
     async fn only_transient_invocation_errors_are_retryable() {
         let attested = json!({"address": "0xa", "signature": "0xb", "public_key": null});
+        let response = |status: u16, body: Value| {
+            json!({
+                "statusCode": status, "headers": {}, "cookies": [], "body": body.to_string(), "isBase64Encoded": false,
+            })
+        };
+        let mut more = response(200, attested.clone());
+        more["more"] = json!(1);
         // Each row: the response, and whether a retry may succeed.
         let rows = [
-            (json!({"status": 200, "body": attested}), None),
-            (json!({"status": 200, "body": {"address": "0xa"}}), Some(false)),
-            (json!({"status": 200, "body": attested, "more": 1}), Some(false)),
-            (json!({"statusCode": 200, "body": ""}), Some(false)),
+            (response(200, attested), None),
+            (response(200, json!({"address": "0xa"})), Some(false)),
+            (more, Some(false)),
+            (json!({"status": 200, "body": {}}), Some(false)),
+            (response(400, json!({"error": "invalid_request"})), Some(false)),
             (
-                json!({"status": 400, "body": {"error": "invalid_request"}}),
+                response(500, json!({"error": "internal_error", "request_id": "q"})),
                 Some(false),
             ),
-            (
-                json!({"status": 500, "body": {"error": "internal_error", "request_id": "q"}}),
-                Some(false),
-            ),
-            (
-                json!({"status": 503, "body": {"error": "temporarily_unavailable"}}),
-                Some(true),
-            ),
+            (response(503, json!({"error": "temporarily_unavailable"})), Some(true)),
             (Value::Null, Some(false)),
         ];
         let lambda = Lambda::default();
@@ -289,6 +291,57 @@ mod tests {
         assert!(may_pass(
             &asked(&function("http://127.0.0.1:1", "payments")).await.unwrap_err()
         ));
+    }
+
+    #[tokio::test]
+    async fn known_errors_round_trip_between_functions() {
+        let settlement = SettlementId::from_uuid(Uuid::max());
+        let at = Timestamp::from_micros(1_795_223_340_000_001).unwrap();
+        let problems = || {
+            ["/address", "/reason"]
+                .map(|path| ValidationError::at_path(path, "must be so"))
+                .to_vec()
+        };
+        let rejections = [
+            WithdrawalRejection::NotSetUp,
+            WithdrawalRejection::Frozen(Freeze::Agent),
+            WithdrawalRejection::Frozen(Freeze::Owner),
+            WithdrawalRejection::Frozen(Freeze::Deployment),
+            WithdrawalRejection::NoAddress,
+            WithdrawalRejection::AddressWaits { good_from: at },
+            WithdrawalRejection::PayoutOpen { settlement, until: at },
+            WithdrawalRejection::InsufficientBalance {
+                balance: Amount::from_units(7).unwrap(),
+            },
+        ];
+        let kinds = rejections.map(ErrorKind::PayoutRefused).into_iter().chain([
+            ErrorKind::NotFound,
+            ErrorKind::InvalidInternalToken,
+            ErrorKind::NotEntitled { claim: "x".to_owned() },
+            ErrorKind::SecondOperatorRequired,
+            ErrorKind::TooManyFreezes { limit: Freezes::MAX },
+            ErrorKind::VersionConflict { version: 7 },
+            ErrorKind::IdempotencyKeyReused { settlement: None },
+            ErrorKind::IdempotencyKeyReused {
+                settlement: Some(settlement),
+            },
+            ErrorKind::InvalidRequest(problems()),
+        ]);
+        for kind in kinds {
+            let expected = format!("{kind:?}");
+            let body = Failure::from(kind).into_response().into_body().collect().await.unwrap();
+            let received: ReceivedError = serde_json::from_slice(&body.to_bytes()).unwrap();
+            assert_eq!(format!("{:?}", received.to_kind().unwrap()), expected);
+        }
+        for kind in [
+            ErrorKind::Internal,
+            ErrorKind::TemporarilyUnavailable { retry_after: 1 },
+            ErrorKind::InvalidRequest(vec![ValidationError::at_path("", "must be a known request")]),
+        ] {
+            let body = Failure::from(kind).into_response().into_body().collect().await.unwrap();
+            let received: ReceivedError = serde_json::from_slice(&body.to_bytes()).unwrap();
+            assert!(received.to_kind().is_none());
+        }
     }
 
     fn may_pass(error: &Error) -> bool {

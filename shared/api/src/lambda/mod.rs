@@ -11,8 +11,6 @@ pub(crate) mod env;
 pub(crate) mod gateway;
 pub(crate) mod invoke;
 pub(crate) mod notices;
-pub(crate) mod operators;
-pub(crate) mod payouts;
 pub(crate) mod random;
 pub(crate) mod schedule;
 pub(crate) mod secrets;

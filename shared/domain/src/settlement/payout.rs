@@ -5,7 +5,6 @@
 //! may act in the owner's name. An address is not valid for a later owner of the agent.
 
 use crate::{Address, AgentId, Amount, Duration, Freeze, Network, SettlementId, Timestamp, UserId};
-use serde::{Deserialize, Serialize};
 
 /// The address to which the owner may withdraw the agent's money, after a delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,8 +122,7 @@ impl WithdrawalAmount {
 }
 
 /// Why a withdrawal is rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WithdrawalRejection {
     /// The deployment has no facilitator.
     NotSetUp,

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::http::{Request, header};
 use http_body_util::BodyExt as _;
 pub(crate) use issuer::Issuer;
-use purser_api::{AttestedWallet, Boot, Clock, Env};
+use purser_api::{AttestedWallet, Boot, Clock, Env, GatewayResponse};
 use purser_chain::WalletSeed;
 use purser_domain::{
     AgentId, Duration, Endpoint, FIXED_PRICE, NextPricing, Operation, OperationSlug, OperationUuid, OperatorName,
@@ -22,6 +22,7 @@ use purser_testkit::{
     written_at,
 };
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use tower::ServiceExt as _;
@@ -78,7 +79,7 @@ impl Answer {
 /// Responds like `payments`. With `is_lie`, the attestation is for a different agent.
 fn attested(seed: &WalletSeed, event: &str, is_lie: bool) -> String {
     let event: Value = serde_json::from_str(event).unwrap();
-    let asked = &event["request"]["attest_wallet"];
+    let asked = &event["request"]["body"];
     let index = asked["wallet"]["seed"]["index"].as_u64().unwrap();
     let wallet = seed.derive_wallet(index.try_into().unwrap()).unwrap();
     let agent = AgentId::parse(asked["agent_id"].as_str().unwrap()).unwrap();
@@ -88,8 +89,14 @@ fn attested(seed: &WalletSeed, event: &str, is_lie: bool) -> String {
         address: wallet.address(),
         attestation: wallet.attest(agent).unwrap(),
     };
-    let body = serde_json::to_value(AttestedWallet::new(&wallet)).unwrap();
-    json!({"status": 200, "body": body}).to_string()
+    let response = GatewayResponse {
+        status_code: 200,
+        headers: BTreeMap::new(),
+        cookies: Vec::new(),
+        body: serde_json::to_string(&AttestedWallet::new(&wallet)).unwrap(),
+        is_base64_encoded: false,
+    };
+    response.to_json().get().to_owned()
 }
 
 impl World {
