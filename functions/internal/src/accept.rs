@@ -3,9 +3,9 @@
 
 use crate::edit::{Change, Condition, require_exact_version};
 use crate::view::InternalService;
-use crate::{AppState, Caller, Operators};
-use purser_api::{Id, IfMatch, Operator, Precondition, Reply, VersionTag, endpoint};
-use purser_domain::{AuditKind, OperationUuid, Result, Service, ServiceId};
+use crate::{AppState, Caller};
+use purser_api::{Id, IfMatch, Reply, VersionTag, endpoint};
+use purser_domain::{AuditKind, OperationUuid, Service, ServiceId};
 
 /// Accept an operation's delayed change (`next`).
 ///
@@ -26,25 +26,11 @@ pub(crate) async fn accept_change(
     Id(operation): Id<OperationUuid>,
     if_match: IfMatch,
 ) -> Reply {
-    let precondition = require_exact_version(if_match)?;
-    let service = operators
-        .accept_delayed_change(&operator, (id, operation), precondition)
-        .await?;
+    let condition = Condition::Existing(require_exact_version(if_match)?);
+    let change = |_: Option<&Service>| Ok(Change::Accept(operation));
+    let updated = operators.update_service(&operator, AuditKind::PaymentChangeAccepted, id, condition, change);
+    let service = updated.await?.into_service();
     Ok(operators
         .service_response_with_accepted_change(&service, Some(operation))
         .await?)
-}
-
-impl Operators {
-    pub(crate) async fn accept_delayed_change(
-        &self,
-        operator: &Operator,
-        (id, operation): (ServiceId, OperationUuid),
-        precondition: Precondition,
-    ) -> Result<Service> {
-        let condition = Condition::Existing(precondition);
-        let change = |_: Option<&Service>| Ok(Change::Accept(operation));
-        let updated = self.update_service(operator, AuditKind::PaymentChangeAccepted, id, condition, change);
-        Ok(updated.await?.into_service())
-    }
 }

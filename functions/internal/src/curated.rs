@@ -26,8 +26,17 @@ pub(crate) async fn set_curated(
     body: Body<CuratedBody>,
 ) -> Reply {
     let CuratedBody { curated } = body.parse()?;
-    let change = |service: &mut Service| service.curated = curated;
+    let change = |service: &mut Service| {
+        service.curated = curated;
+        Ok(())
+    };
     operators
-        .change_service(&operator, AuditKind::CuratedSet, id, if_match, change)
+        .change_service(
+            &operator,
+            AuditKind::CuratedSet,
+            id,
+            if_match.into_precondition()?,
+            change,
+        )
         .await
 }

@@ -110,19 +110,20 @@ impl Operators {
         }
     }
 
-    /// Changes an existing service, and builds the response with the stored service.
+    /// Changes an existing service, and builds the response with the stored service. A new price or payee may take effect
+    /// only after a delay.
     pub(crate) async fn change_service(
         &self,
         operator: &Operator,
         kind: AuditKind,
         id: ServiceId,
-        if_match: IfMatch,
-        change: impl Fn(&mut Service),
+        precondition: Precondition,
+        change: impl Fn(&mut Service) -> Result<()>,
     ) -> Reply {
-        let condition = Condition::Existing(if_match.into_precondition()?);
+        let condition = Condition::Existing(precondition);
         let change = |stored: Option<&Service>| {
             let mut service = stored.ok_or(ErrorKind::NotFound)?.clone();
-            change(&mut service);
+            change(&mut service)?;
             Ok(Change::Write(Box::new(service)))
         };
         let updated = self.update_service(operator, kind, id, condition, change).await?;

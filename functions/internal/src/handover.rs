@@ -1,7 +1,6 @@
 //! `PUT` and `DELETE /internal/agents/{agentId}/handover`: offers an agent to a new owner, who must accept the offer.
 
-use crate::Caller;
-use crate::{AppState, Operators};
+use crate::{AppState, Caller, Operators};
 use axum::Json;
 use purser_api::{Body, Id, Operator, Reply, endpoint, view};
 use purser_domain::{
@@ -54,7 +53,11 @@ pub(crate) async fn handle_ownership_offer(
     Id(id): Id<AgentId>,
     body: Body<HandoverBody>,
 ) -> Reply<Json<HandoverView>> {
-    let agent = operators.find_agent_for_ownership_transfer(id).await?;
+    let agent = operators
+        .ledger
+        .read_agent_by_id(id)
+        .await?
+        .ok_or(ErrorKind::NotFound)?;
     let HandoverBody { to, reason } = body.parse()?;
     let offer = operators.offer_ownership(&operator, &agent, to, reason).await?;
     Ok(Json(HandoverView::new(agent, &offer)))
@@ -70,17 +73,18 @@ pub(crate) async fn handle_ownership_offer_withdrawal(
     Caller(operator): Caller,
     Id(id): Id<AgentId>,
 ) -> Reply<Json<TakenBack>> {
-    operators.withdraw_ownership_offer(&operator, id).await?;
+    let action = Act::new(AuditKind::HandoverTakenBack).on_agent(id);
+    let agent = operators.ledger.read_agent_by_id(id).await?;
+    let owner = agent.and_then(|agent| UserId::parse(&agent.owner));
+    let entry = operators.audit_entry_for_owner(&operator, &action, AuditChanges::default(), owner.as_ref())?;
+    operators.ledger.remove_ownership_offer(id, &entry).await?;
+    tracing::info!(operator.name = %operator.name, agent.id = %id, "handover.taken_back");
     Ok(Json(TakenBack { agent_id: id }))
 }
 
 impl Operators {
-    pub(crate) async fn find_agent_for_ownership_transfer(&self, id: AgentId) -> Result<Agent> {
-        Ok(self.ledger.read_agent_by_id(id).await?.ok_or(ErrorKind::NotFound)?)
-    }
-
     /// Offers an agent to a user, after a second operator's confirmation if the deployment requires it.
-    pub(crate) async fn offer_ownership(
+    async fn offer_ownership(
         &self,
         operator: &Operator,
         agent: &Agent,
@@ -127,15 +131,5 @@ impl Operators {
             "handover.offered"
         );
         Ok(offer)
-    }
-
-    pub(crate) async fn withdraw_ownership_offer(&self, operator: &Operator, id: AgentId) -> Result<()> {
-        let action = Act::new(AuditKind::HandoverTakenBack).on_agent(id);
-        let agent = self.ledger.read_agent_by_id(id).await?;
-        let owner = agent.and_then(|agent| UserId::parse(&agent.owner));
-        let entry = self.audit_entry_for_owner(operator, &action, AuditChanges::default(), owner.as_ref())?;
-        self.ledger.remove_ownership_offer(id, &entry).await?;
-        tracing::info!(operator.name = %operator.name, agent.id = %id, "handover.taken_back");
-        Ok(())
     }
 }

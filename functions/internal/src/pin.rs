@@ -1,14 +1,12 @@
 //! `POST /internal/services/{serviceId}/operations/{operationId}/pin`: sets an operation's price and payee to the
 //! values that a probe observed. The request repeats both, so that the operator sets only values that the operator saw.
 
-use crate::edit::{Change, Condition};
 use crate::entry::PaymentEntry;
 use crate::view::InternalService;
-use crate::{AppState, Caller, Operators};
-use purser_api::{Body, Id, IfMatch, Operator, Precondition, Reply, endpoint};
+use crate::{AppState, Caller};
+use purser_api::{Body, Id, IfMatch, Reply, endpoint};
 use purser_domain::{
-    AuditKind, CatalogPayment, Error, ErrorKind, OperationUuid, Probe, ProbeRecord, Quote, Result, Service, ServiceId,
-    ValidationError,
+    AuditKind, CatalogPayment, Error, ErrorKind, OperationUuid, Probe, Quote, Service, ServiceId, ValidationError,
 };
 
 purser_api::body! {
@@ -34,58 +32,27 @@ pub(crate) async fn set_price_from_probe(
     body: Body<PinBody>,
 ) -> Reply {
     let PinBody { payment } = body.parse()?;
-    let (precondition, payment) = (if_match.into_precondition()?, CatalogPayment::from(payment));
-    let pinned = operators.set_probed_payment(&operator, (id, operation), precondition, |seen| *seen == payment);
-    Ok(operators.service_response(&pinned.await?).await?)
-}
-
-impl Operators {
-    /// Sets the operation's price and payee to the last probe's values. Returns a validation error unless
-    /// `is_expected_payment` accepts them.
-    pub(crate) async fn set_probed_payment(
-        &self,
-        operator: &Operator,
-        (id, operation): (ServiceId, OperationUuid),
-        precondition: Precondition,
-        is_expected_payment: impl Fn(&CatalogPayment) -> bool,
-    ) -> Result<Service> {
-        let record = self.catalog.read_probe_record(id).await?;
-        let change = |stored: Option<&Service>| {
-            let stored = stored.ok_or(ErrorKind::NotFound)?;
-            service_with_probed_payment(stored, operation, &is_expected_payment, &record)
-                .map(|service| Change::Write(Box::new(service)))
-        };
-        let condition = Condition::Existing(precondition);
-        let updated = self.update_service(operator, AuditKind::PaymentPinned, id, condition, change);
-        Ok(updated.await?.into_service())
-    }
-}
-
-/// Returns the service with the last probe's price and payee. Returns a validation error unless `is_expected_payment`
-/// accepts them.
-fn service_with_probed_payment(
-    stored: &Service,
-    operation: OperationUuid,
-    is_expected_payment: impl Fn(&CatalogPayment) -> bool,
-    record: &ProbeRecord,
-) -> Result<Service> {
-    let mut service = stored.clone();
-    let pinned = service
-        .operations
-        .iter_mut()
-        .find(|listed_operation| listed_operation.id == operation);
-    let pinned = pinned.ok_or(ErrorKind::NotFound)?;
-    let response = record
-        .latest_probe(pinned)
-        .and_then(|Probe { answer: response, .. }| response.as_ref());
-    let payment = response.and_then(|response| match &response.quote {
-        Quote::Paid(payment) if is_expected_payment(payment) => Some(payment.clone()),
-        Quote::Paid(_) | Quote::Free => None,
-    });
-    let payment = payment.ok_or_else(|| {
-        let message = "must be the payment that the last probe saw, as in `probe.last_answer`";
-        Error::invalid(vec![ValidationError::at_path("/payment", message)])
-    })?;
-    (pinned.payment, pinned.next) = (Some(payment), None);
-    Ok(service)
+    let (precondition, expected) = (if_match.into_precondition()?, CatalogPayment::from(payment));
+    let record = operators.catalog.read_probe_record(id).await?;
+    let change = |service: &mut Service| {
+        let mut operations = service.operations.iter_mut();
+        let pinned = operations.find(|listed_operation| listed_operation.id == operation);
+        let pinned = pinned.ok_or(ErrorKind::NotFound)?;
+        let response = record
+            .latest_probe(pinned)
+            .and_then(|Probe { answer: response, .. }| response.as_ref());
+        let payment = response.and_then(|response| match &response.quote {
+            Quote::Paid(payment) if *payment == expected => Some(payment.clone()),
+            Quote::Paid(_) | Quote::Free => None,
+        });
+        let payment = payment.ok_or_else(|| {
+            let message = "must be the payment that the last probe saw, as in `probe.last_answer`";
+            Error::invalid(vec![ValidationError::at_path("/payment", message)])
+        })?;
+        (pinned.payment, pinned.next) = (Some(payment), None);
+        Ok(())
+    };
+    operators
+        .change_service(&operator, AuditKind::PaymentPinned, id, precondition, change)
+        .await
 }

@@ -1,11 +1,11 @@
 //! `POST /internal/services/{serviceId}/probe`: requests a probe before the next scheduled probe.
 
 use crate::view::InternalService;
-use crate::{AppState, Caller, Operators};
+use crate::{AppState, Caller};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
-use purser_api::{Id, Operator, Reply, endpoint};
-use purser_domain::{Act, AuditChanges, AuditKind, ErrorKind, Result, Service, ServiceId};
+use purser_api::{Id, Reply, endpoint};
+use purser_domain::{Act, AuditChanges, AuditKind, ErrorKind, ServiceId};
 
 /// Request a probe, which calls each operation of the service without paying.
 #[endpoint(
@@ -17,16 +17,13 @@ pub(crate) async fn handle_probe_request(
     Caller(operator): Caller,
     Id(id): Id<ServiceId>,
 ) -> Reply {
-    let service = operators.request_service_probe(&operator, id).await?;
+    let stored = operators.catalog.read_service_by_id(id).await?;
+    let service = stored.ok_or(ErrorKind::NotFound)?;
+    let action = Act::new(AuditKind::ProbeRequested).about_service(id);
+    let entry = operators.audit_entry(&operator, &action, AuditChanges::default())?;
+    operators
+        .catalog
+        .request_probe(id, operators.clock.now(), &entry)
+        .await?;
     Ok((StatusCode::ACCEPTED, operators.service_response(&service).await?).into_response())
-}
-
-impl Operators {
-    pub(crate) async fn request_service_probe(&self, operator: &Operator, id: ServiceId) -> Result<Service> {
-        let service = self.catalog.read_service_by_id(id).await?.ok_or(ErrorKind::NotFound)?;
-        let action = Act::new(AuditKind::ProbeRequested).about_service(id);
-        let entry = self.audit_entry(operator, &action, AuditChanges::default())?;
-        self.catalog.request_probe(id, self.clock.now(), &entry).await?;
-        Ok(service)
-    }
 }

@@ -1,14 +1,13 @@
 //! `POST /internal/agents/{agentId}/settlements/{settlementId}/reconcile`: requests another reconciliation of a
 //! settlement.
 
-use crate::Caller;
 use crate::view::MarkedSettlement;
-use crate::{AppState, Operators};
+use crate::{AppState, Caller};
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
-use purser_api::{Id, Operator, Reply, endpoint};
-use purser_domain::{Act, AgentId, AuditChanges, AuditKind, ErrorKind, Result, Settlement, SettlementId};
+use purser_api::{Id, Reply, endpoint};
+use purser_domain::{Act, AgentId, AuditChanges, AuditKind, ErrorKind, SettlementId};
 use purser_store::ReconcileRequest;
 
 /// Request the reconciliation of a settlement with the chain.
@@ -23,28 +22,16 @@ pub(crate) async fn handle_reconcile_request(
     Id(agent): Id<AgentId>,
     Id(id): Id<SettlementId>,
 ) -> Reply {
-    let (settlement, request) = operators.request_settlement_reconcile(&operator, agent, id).await?;
+    let settlement = operators.ledger.read_settlement_by_id(agent, id).await?;
+    let settlement = settlement.ok_or(ErrorKind::NotFound)?;
+    let request = ReconcileRequest {
+        agent,
+        settlement: id,
+        requested_at: operators.clock.now(),
+    };
+    let action = Act::new(AuditKind::ReconcileRequested).on_agent(agent).with_object(&id);
+    let entry = operators.audit_entry(&operator, &action, AuditChanges::default())?;
+    operators.ledger.request_reconcile(&request, &entry).await?;
     let marked = MarkedSettlement::new(&settlement, &request);
     Ok((StatusCode::ACCEPTED, Json(marked)).into_response())
-}
-
-impl Operators {
-    pub(crate) async fn request_settlement_reconcile(
-        &self,
-        operator: &Operator,
-        agent: AgentId,
-        id: SettlementId,
-    ) -> Result<(Settlement, ReconcileRequest)> {
-        let settlement = self.ledger.read_settlement_by_id(agent, id).await?;
-        let settlement = settlement.ok_or(ErrorKind::NotFound)?;
-        let request = ReconcileRequest {
-            agent,
-            settlement: id,
-            requested_at: self.clock.now(),
-        };
-        let action = Act::new(AuditKind::ReconcileRequested).on_agent(agent).with_object(&id);
-        let entry = self.audit_entry(operator, &action, AuditChanges::default())?;
-        self.ledger.request_reconcile(&request, &entry).await?;
-        Ok((settlement, request))
-    }
 }

@@ -27,8 +27,17 @@ pub(crate) async fn set_trust_status(
     body: Body<TrustStatusBody>,
 ) -> Reply {
     let TrustStatusBody { trust_status } = body.parse()?;
-    let change = |service: &mut Service| service.trust_status = trust_status;
+    let change = |service: &mut Service| {
+        service.trust_status = trust_status;
+        Ok(())
+    };
     operators
-        .change_service(&operator, AuditKind::TrustStatusSet, id, if_match, change)
+        .change_service(
+            &operator,
+            AuditKind::TrustStatusSet,
+            id,
+            if_match.into_precondition()?,
+            change,
+        )
         .await
 }

@@ -1,10 +1,10 @@
 //! `POST /internal/services/{serviceId}/operations/{operationId}/withdraw-change`: withdraws a delayed payee or price.
 
-use crate::edit::{Change, Condition, require_exact_version};
+use crate::edit::require_exact_version;
 use crate::view::InternalService;
-use crate::{AppState, Caller, Operators};
-use purser_api::{Id, IfMatch, Operator, Precondition, Reply, VersionTag, endpoint};
-use purser_domain::{AuditKind, ErrorKind, OperationUuid, Result, Service, ServiceId};
+use crate::{AppState, Caller};
+use purser_api::{Id, IfMatch, Reply, VersionTag, endpoint};
+use purser_domain::{AuditKind, ErrorKind, OperationUuid, Service, ServiceId};
 
 /// Withdraw an operation's delayed change (`next`).
 ///
@@ -25,31 +25,13 @@ pub(crate) async fn withdraw_change(
     if_match: IfMatch,
 ) -> Reply {
     let precondition = require_exact_version(if_match)?;
-    let service = operators
-        .withdraw_delayed_change(&operator, (id, operation), precondition)
-        .await?;
-    Ok(operators.service_response(&service).await?)
-}
-
-impl Operators {
-    pub(crate) async fn withdraw_delayed_change(
-        &self,
-        operator: &Operator,
-        (id, operation): (ServiceId, OperationUuid),
-        precondition: Precondition,
-    ) -> Result<Service> {
-        let change = |stored: Option<&Service>| {
-            let mut service = stored.ok_or(ErrorKind::NotFound)?.clone();
-            let withdrawn = service
-                .operations
-                .iter_mut()
-                .find(|listed_operation| listed_operation.id == operation);
-            let next = withdrawn.and_then(|operation| operation.next.take());
-            next.ok_or(ErrorKind::NotFound)?;
-            Ok(Change::Write(Box::new(service)))
-        };
-        let condition = Condition::Existing(precondition);
-        let updated = self.update_service(operator, AuditKind::PaymentChangeWithdrawn, id, condition, change);
-        Ok(updated.await?.into_service())
-    }
+    let change = |service: &mut Service| {
+        let mut operations = service.operations.iter_mut();
+        let withdrawn = operations.find(|listed_operation| listed_operation.id == operation);
+        let next = withdrawn.and_then(|operation| operation.next.take());
+        next.map(drop).ok_or_else(|| ErrorKind::NotFound.into())
+    };
+    operators
+        .change_service(&operator, AuditKind::PaymentChangeWithdrawn, id, precondition, change)
+        .await
 }
