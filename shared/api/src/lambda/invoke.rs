@@ -152,7 +152,7 @@ const INVOKE_TIMEOUT: Duration = Duration::from_secs(11);
 struct ReceivedError {
     error: String,
     request_id: String,
-    details: Vec<ReceivedProblem>,
+    details: Vec<ValidationError>,
     claim: String,
     version: u64,
     reason: String,
@@ -161,24 +161,13 @@ struct ReceivedError {
     balance_usdc: String,
 }
 
-#[derive(Deserialize)]
-struct ReceivedProblem {
-    path: String,
-    message: String,
-}
-
 impl ReceivedError {
     /// Returns the error that the user can act on. A validation error of the whole request is an error of the caller, so
     /// the result is `None`.
     fn to_kind(&self) -> Option<ErrorKind> {
         Some(match self.error.as_str() {
             _ if self.details.iter().any(|problem| !problem.path.is_empty()) => {
-                let problems = self.details.iter();
-                ErrorKind::InvalidRequest(
-                    problems
-                        .map(|problem| ValidationError::at_path(&problem.path, &problem.message))
-                        .collect(),
-                )
+                ErrorKind::InvalidRequest(self.details.clone())
             }
             "invalid_internal_token" => ErrorKind::InvalidInternalToken,
             "not_entitled" => ErrorKind::NotEntitled {

@@ -5,7 +5,6 @@
 //! [`Agent::is_frozen`].
 
 use crate::{Agent, AgentId, AuditFields, OperatorName, Timestamp, UserId, value::line::line};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// The agents that an operators' freeze affects.
@@ -41,8 +40,7 @@ impl FreezeTarget {
 }
 
 /// A freeze that blocks an agent's payments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freeze {
     /// A freeze by the agent's owner, who can end it.
     Own,

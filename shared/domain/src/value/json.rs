@@ -10,7 +10,7 @@ use serde_json::{Map, Number, Value, map::Entry, value::RawValue};
 use std::{borrow::Cow, fmt};
 
 /// A validation error for `details[]`: the location (a JSON Pointer, RFC 6901) and the message.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
 pub struct ValidationError {
     /// The JSON Pointer into the request body, or `/<name>` for a query parameter. Empty for the whole body.
     pub path: String,
