@@ -758,3 +758,74 @@ async fn registered_users_without_the_operator_claim_are_not_operators() {
         .await
         .is_refused(404, "This page does not exist");
 }
+
+/// A compromised `people` can send any direct request to `internal`, for any operator in a browser.
+#[tokio::test(flavor = "multi_thread")]
+async fn direct_requests_reach_no_route_that_creates_or_opens_services() {
+    let world = office(&[]).await;
+    let (id, entered) = world.enter(&service_entry("newcomer", &[])).await;
+    let environment = &world.stack.environment;
+    let (_, user) = environment["BROWSER_OPERATORS"]
+        .split(',')
+        .next()
+        .unwrap()
+        .split_once('=')
+        .unwrap();
+    let user = json!({"id": user, "request_id": "r"});
+    let url = format!(
+        "{}/2015-03-31/functions/InternalFunction/invocations",
+        environment["LAMBDA_ENDPOINT"]
+    );
+    let send = async |method: &str, path: &str, user: &Value, body: Value| {
+        let request = json!({"method": method, "path": path, "user": user, "if_match": 1, "body": body});
+        let event = json!({"version": 1, "caller": {"request_id": "r", "trace_id": "t"}, "request": request});
+        let response: Value = world
+            .http
+            .post(&url)
+            .header(
+                "authorization",
+                "AWS4-HMAC-SHA256 Credential=PeopleFunction/20261121/us-east-1/lambda/aws4_request",
+            )
+            .json(&event)
+            .send()
+            .await
+            .unwrap()
+            .json()
+            .await
+            .unwrap();
+        response["statusCode"].clone()
+    };
+    let service = format!("/internal/services/{id}");
+    for (method, path, body) in [
+        ("PUT", service.clone(), service_entry("replaced", &[])),
+        (
+            "PUT",
+            format!("/internal/services/{}", fresh_key()),
+            service_entry("created", &[]),
+        ),
+        ("PUT", format!("{service}/curated"), json!({"curated": true})),
+        (
+            "PUT",
+            format!("{service}/trust-status"),
+            json!({"trust_status": "trusted"}),
+        ),
+        ("GET", service.clone(), Value::Null),
+        ("GET", "/internal/services".to_owned(), Value::Null),
+        ("GET", "/internal/audit-log".to_owned(), Value::Null),
+    ] {
+        let status = send(method, &path, &user, body).await;
+        assert!(
+            [404, 405].contains(&status.as_u64().unwrap()),
+            "{method} {path}: {status}"
+        );
+    }
+    let read = world.operator_gets(&service).await.ok();
+    assert_eq!(read["version"], entered["version"]);
+
+    // The same request reaches a route that the pages need, but only for an operator.
+    let freeze = json!({"reason": "a test"});
+    let freeze = async |user: &Value| send("PUT", "/internal/freezes/deployment", user, freeze.clone()).await;
+    assert_eq!(freeze(&Value::Null).await, 401);
+    assert_eq!(freeze(&json!({"id": "0".repeat(64), "request_id": "r"})).await, 403);
+    assert_eq!(freeze(&user).await, 200);
+}
