@@ -82,6 +82,7 @@ pub use policy::freeze::*;
 pub use policy::handover::*;
 pub use policy::key_scope::*;
 pub use policy::label::*;
+pub use policy::limit_update::*;
 pub use policy::presented_key::*;
 pub use policy::raise::*;
 pub use policy::recent::*;

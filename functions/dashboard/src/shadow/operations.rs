@@ -247,11 +247,7 @@ impl People {
     }
 
     fn compare_with_shadow_policy(&self, agent: &Agent, current: &CurrentLimits, catalog: &Catalog) -> Comparison {
-        let updated = Agent {
-            rules: current.candidate.rules.clone().unwrap_or_else(|| agent.rules.clone()),
-            ..agent.clone()
-        };
-        let policies = current.candidate.policies_after_proposal(&current.policies);
+        let (updated, policies) = current.candidate.apply(agent, &current.policies);
         let services: Vec<&Service> = policies
             .iter()
             .filter_map(|policy| catalog.find_by_id(policy.service))

@@ -95,7 +95,7 @@ impl ProposedLimits {
         self.rules.as_ref().is_none_or(remember)
     }
 
-    fn apply_to_agent(&self, agent: &Agent) -> Agent {
+    pub(super) fn apply_to_agent(&self, agent: &Agent) -> Agent {
         Agent {
             rules: self.rules.as_ref().unwrap_or(&agent.rules).clone(),
             status: self.status.unwrap_or(agent.status),

@@ -5,7 +5,7 @@
 
 use crate::{
     Agent, AgentId, AgentStatus, BacktestId, BacktestResult, EnabledService, PolicyUpdate, ProposedLimits, Rule,
-    RuleId, RuleKind, RuleScope, ServiceId, SpendPolicy, Timestamp, UserId, ValidationError,
+    RuleId, RuleKind, RuleScope, ServiceId, Timestamp, UserId, ValidationError,
 };
 use std::{collections::BTreeMap, convert::Infallible};
 use uuid::Uuid;
@@ -67,15 +67,8 @@ impl TestedLimits {
     pub fn proposed_limits(&self, agent: &Agent, current_policies: &[EnabledService]) -> ProposedLimits {
         let policies = self.policies.iter().filter_map(|(service, change)| {
             let current = current_policies.iter().find(|policy| policy.service == *service);
-            let enabled = change.enabled.or(current.map(|current| current.enabled))?;
-            let policy = current.map_or_else(SpendPolicy::spec_defaults, |current| current.policy.clone());
-            let record = EnabledService {
-                service: *service,
-                version: current.map_or(0, |current| current.version),
-                enabled,
-                policy: policy.apply(&change.policy),
-            };
-            Some((*service, record))
+            let has_record = current.is_some() || change.enabled.is_some();
+            has_record.then(|| (*service, change.apply(*service, current)))
         });
         ProposedLimits {
             rules: self.rules.as_ref().map(|kinds| assign_rule_numbers(agent, kinds)),

@@ -16,6 +16,7 @@ pub(crate) mod freeze;
 pub(crate) mod handover;
 pub(crate) mod key_scope;
 pub(crate) mod label;
+pub(crate) mod limit_update;
 mod limits;
 pub(crate) mod presented_key;
 pub(crate) mod raise;

@@ -2,7 +2,7 @@
 //!
 //! A [`crate::Backtest`] evaluates the limits when a user views the shadow policy, and not during a payment.
 
-use crate::{AgentId, Duration, EnabledService, ProposedLimits, TestedLimits, Timestamp, UserId};
+use crate::{Agent, AgentId, Duration, EnabledService, ProposedLimits, TestedLimits, Timestamp, UserId};
 
 /// A shadow policy of an agent. An agent has at most one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,12 +49,14 @@ impl Shadow {
 }
 
 impl ProposedLimits {
-    /// Returns an agent's policies. Proposed policies replace the current policies for the same services.
-    pub fn policies_after_proposal(&self, current_policies: &[EnabledService]) -> Vec<EnabledService> {
+    /// Returns the agent and the policies under the proposed limits. Proposed policies replace the current policies for
+    /// the same services.
+    pub fn apply(&self, agent: &Agent, current_policies: &[EnabledService]) -> (Agent, Vec<EnabledService>) {
         let others = current_policies
             .iter()
             .filter(|policy| !self.policies.contains_key(&policy.service));
-        others.chain(self.policies.values()).cloned().collect()
+        let policies = others.chain(self.policies.values()).cloned();
+        (self.apply_to_agent(agent), policies.collect())
     }
 }
 
@@ -109,7 +111,8 @@ mod tests {
             policies: [(service(2), policy(2, 9)), (service(3), policy(3, 9))].into(),
             ..ProposedLimits::default()
         };
-        let over = candidate.policies_after_proposal(&[policy(1, 1), policy(2, 1)]);
-        assert_eq!(over, [policy(1, 1), policy(2, 9), policy(3, 9)]);
+        let agent = crate::policy::rule::tests::agent();
+        let over = candidate.apply(&agent, &[policy(1, 1), policy(2, 1)]);
+        assert_eq!(over, (agent, vec![policy(1, 1), policy(2, 9), policy(3, 9)]));
     }
 }

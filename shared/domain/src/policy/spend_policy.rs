@@ -190,6 +190,23 @@ pub struct PolicyUpdate {
     pub allowed_domains: Option<Vec<DomainPattern>>,
 }
 
+/// Creates the update that sets every field of a policy.
+impl From<SpendPolicy> for PolicyUpdate {
+    fn from(policy: SpendPolicy) -> Self {
+        Self {
+            max_per_call: Some(policy.max_per_call),
+            max_per_day: Some(policy.max_per_day),
+            require_approval_above: Some(policy.require_approval_above),
+            enabled_operations: Some(
+                policy
+                    .enabled_operations
+                    .map_or(OperationScope::All, OperationScope::Only),
+            ),
+            allowed_domains: Some(policy.allowed_domains),
+        }
+    }
+}
+
 /// The operations of a service that a policy allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperationScope {

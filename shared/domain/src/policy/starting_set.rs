@@ -1,7 +1,7 @@
 //! The default services of an agent, which are enabled when the agent is created.
 
 use crate::{
-    Amount, EnabledService, Fingerprint, PolicyChange, ServiceId, SpendPolicy, policy::template::policy_change_json,
+    Amount, EnabledService, Fingerprint, PolicyChange, PolicyUpdate, ServiceId, policy::template::policy_change_json,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -26,6 +26,18 @@ pub struct StartingCaps {
     pub max_per_day: Amount,
     /// The approval threshold: calls above this amount need an approval.
     pub require_approval_above: Amount,
+}
+
+/// Creates the update that sets these caps and the threshold.
+impl From<StartingCaps> for PolicyUpdate {
+    fn from(caps: StartingCaps) -> Self {
+        Self {
+            max_per_call: Some(caps.max_per_call),
+            max_per_day: Some(caps.max_per_day),
+            require_approval_above: Some(caps.require_approval_above),
+            ..Self::default()
+        }
+    }
 }
 
 impl DefaultServices {
@@ -72,12 +84,7 @@ impl DefaultServices {
         let record = match self.caps {
             None => record,
             Some(caps) => EnabledService {
-                policy: SpendPolicy {
-                    max_per_call: caps.max_per_call,
-                    max_per_day: caps.max_per_day,
-                    require_approval_above: caps.require_approval_above,
-                    ..record.policy
-                },
+                policy: record.policy.apply(&caps.into()),
                 ..record
             },
         };
@@ -85,11 +92,7 @@ impl DefaultServices {
         let change = changes.find(|(_, services)| services.binary_search(&service).is_ok());
         let record = match change {
             None => record,
-            Some((change, _)) => EnabledService {
-                enabled: change.enabled.unwrap_or(record.enabled),
-                policy: record.policy.apply(&change.policy),
-                ..record
-            },
+            Some((change, _)) => change.apply(service, Some(&record)),
         };
         self.contains(service).then_some(record)
     }
@@ -171,9 +174,9 @@ mod tests {
         );
         let change = PolicyChange {
             enabled: Some(false),
-            policy: crate::PolicyUpdate {
+            policy: PolicyUpdate {
                 max_per_day: Some(Amount::ONE),
-                ..crate::PolicyUpdate::default()
+                ..PolicyUpdate::default()
             },
         };
         let changed = |of: &[u128]| {

@@ -4,9 +4,9 @@
 //! limit of the agent is a user's override. A repeated merge changes nothing, so an interrupted merge can be repeated.
 
 use crate::{
-    Agent, Catalog, Category, EnabledService, OperationScope, OperationSlug, PolicyChange, PolicyUpdate, Rule, RuleId,
-    RuleKind, RuleRejection, Service, ServiceId, SpendPolicy, Timestamp, ValidationError,
-    audit::changes::rule_kind_json, catalog::service::named, policy::spend_policy::remove_unlisted_operations,
+    Agent, Catalog, Category, EnabledService, OperationSlug, PolicyChange, PolicyUpdate, Rule, RuleId, RuleKind,
+    RuleRejection, Service, ServiceId, SpendPolicy, Timestamp, ValidationError, audit::changes::rule_kind_json,
+    catalog::service::named, policy::spend_policy::remove_unlisted_operations,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -282,16 +282,7 @@ impl TemplateTerms {
     /// Creates a template from an agent's limits. The most common limits of enabled services become the limits for
     /// every service. Exceptions from approvals are omitted, because an exception is for one agent.
     pub fn from_agent_limits(policies: &[EnabledService], rules: &[Rule]) -> Self {
-        let whole = |policy: &SpendPolicy| PolicyUpdate {
-            max_per_call: Some(policy.max_per_call),
-            max_per_day: Some(policy.max_per_day),
-            require_approval_above: Some(policy.require_approval_above),
-            enabled_operations: Some(match &policy.enabled_operations {
-                None => OperationScope::All,
-                Some(operations) => OperationScope::Only(operations.clone()),
-            }),
-            allowed_domains: Some(policy.allowed_domains.clone()),
-        };
+        let whole = |policy: &SpendPolicy| PolicyUpdate::from(policy.clone());
         let enabled = || policies.iter().filter(|record| record.enabled);
         // A list of operations belongs to one service, so it can't apply to every service.
         let shared = enabled().filter(|record| record.policy.enabled_operations.is_none());
@@ -468,21 +459,10 @@ pub struct ServiceMerge {
 }
 
 impl ServiceMerge {
-    /// Returns the record after the merge; `None` if the merge changes nothing.
+    /// Returns the record after the merge, with the current version; `None` if the merge changes nothing.
     pub fn merged_policy_if_changed(&self) -> Option<EnabledService> {
-        if self.change == PolicyChange::default() {
-            return None;
-        }
-        let (version, enabled, policy) = match &self.present {
-            Some(current) => (current.version, current.enabled, current.policy.clone()),
-            None => (0, true, SpendPolicy::spec_defaults()),
-        };
-        Some(EnabledService {
-            service: self.service,
-            version: version.saturating_add(1),
-            enabled: self.change.enabled.unwrap_or(enabled),
-            policy: policy.apply(&self.change.policy),
-        })
+        let is_change = self.change != PolicyChange::default();
+        is_change.then(|| self.change.apply(self.service, self.present.as_ref()))
     }
 }
 
@@ -758,18 +738,11 @@ fn policy_change_field_values(change: &PolicyChange) -> [Option<Value>; 6] {
 }
 
 fn enabled_service_field_values(record: &EnabledService) -> [Value; 6] {
-    let policy = &record.policy;
-    [
-        Value::Bool(record.enabled),
-        json!(policy.max_per_call.units()),
-        json!(policy.max_per_day.units()),
-        json!(policy.require_approval_above.units()),
-        policy
-            .enabled_operations
-            .as_deref()
-            .map_or(Value::Null, sorted_json_strings),
-        sorted_json_strings(&policy.allowed_domains),
-    ]
+    let whole = PolicyChange {
+        enabled: Some(record.enabled),
+        policy: record.policy.clone().into(),
+    };
+    policy_change_field_values(&whole).map(Option::unwrap_or_default)
 }
 
 fn sorted_json_strings<T: ToString>(items: &[T]) -> Value {
