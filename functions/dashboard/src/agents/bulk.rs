@@ -1,7 +1,7 @@
 //! Applies one operation to many agents. A failed update does not affect the other agents.
 
 use crate::agents::listing::AgentFilter;
-use crate::agents::operations::ARCHIVED;
+use crate::agents::operations::AgentUpdate;
 use crate::agents::outcome::BulkOutcome;
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
@@ -26,10 +26,8 @@ pub(crate) const MAX_LIMITED: usize = 25;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BulkOperation {
-    Freeze,
-    Unfreeze,
-    Archive,
-    Restore,
+    /// Freezes, unfreezes, archives or restores the agents.
+    Update(AgentUpdate),
     /// Adds labels. If an agent already has a label with the same key, the new value replaces the old value.
     Label(Labels),
     Unlabel(Vec<LabelKey>),
@@ -44,10 +42,7 @@ pub(crate) enum BulkOperation {
 impl BulkOperation {
     const fn audit_kind(&self) -> AuditKind {
         match self {
-            Self::Freeze => AuditKind::AgentFrozen,
-            Self::Unfreeze => AuditKind::AgentUnfrozen,
-            Self::Archive => AuditKind::AgentArchived,
-            Self::Restore => AuditKind::AgentRestored,
+            Self::Update(update) => update.audit_kind(),
             Self::Label(_) | Self::Unlabel(_) => AuditKind::AgentLabelsEdited,
             Self::Limit => AuditKind::RuleAdded,
             Self::Follow(..) => AuditKind::PolicyTemplateApplied,
@@ -55,20 +50,14 @@ impl BulkOperation {
         }
     }
 
-    pub(crate) const fn stops_payments(&self) -> bool {
-        matches!(self, Self::Freeze | Self::Archive)
+    pub(crate) fn stops_payments(&self) -> bool {
+        matches!(self, Self::Update(update) if update.stops_payments())
     }
 
     /// The maximum number of agents in one call. It is lower for operations that update each service.
     pub(crate) const fn max_agents(&self) -> usize {
         match self {
-            Self::Freeze
-            | Self::Unfreeze
-            | Self::Archive
-            | Self::Restore
-            | Self::Label(_)
-            | Self::Unlabel(_)
-            | Self::Unfollow => MAX_AGENTS,
+            Self::Update(_) | Self::Label(_) | Self::Unlabel(_) | Self::Unfollow => MAX_AGENTS,
             Self::Limit | Self::Follow(..) => MAX_LIMITED,
         }
     }
@@ -76,19 +65,7 @@ impl BulkOperation {
     /// Applies the operation to one agent. `ids` are the ids for the rules that [`BulkOperation::Limit`] adds.
     fn apply(&self, agent: Agent, ids: &[RuleId], now: Timestamp) -> Result<Agent> {
         match self {
-            Self::Freeze => Ok(Agent {
-                status: AgentStatus::Frozen,
-                ..agent
-            }),
-            Self::Unfreeze if agent.archived => {
-                Err(Error::invalid(vec![ValidationError::at_path("/status", ARCHIVED)]))
-            }
-            Self::Unfreeze => Ok(Agent {
-                status: AgentStatus::Active,
-                ..agent
-            }),
-            Self::Archive => Ok(agent.archive()),
-            Self::Restore => Ok(agent.restore()),
+            Self::Update(update) => update.apply(agent),
             Self::Label(added) => match agent.labels.with_added(added) {
                 Some(labels) => Ok(Agent { labels, ..agent }),
                 None => Err(Error::invalid(vec![ValidationError::at_path("/labels", Labels::FORM)])),
@@ -120,8 +97,8 @@ impl BulkOperation {
 pub(crate) enum BulkTarget {
     /// The ids must be distinct.
     Agents(Vec<AgentId>),
-    /// All agents, or all agents with a label, starting at the cursor `from`. [`BulkOperation::Restore`] selects only
-    /// archived agents, and all other operations select only agents that are not archived.
+    /// All agents, or all agents with a label, starting at the cursor `from`. An update that restores agents selects
+    /// only archived agents, and all other operations select only agents that are not archived.
     All {
         label: Option<LabelFilter>,
         from: Option<AgentCursor>,
@@ -143,7 +120,7 @@ impl People {
         target: BulkTarget,
         operation: &BulkOperation,
     ) -> Result<BulkResult> {
-        if *operation == BulkOperation::Unfreeze {
+        if *operation == BulkOperation::Update(AgentUpdate::for_status(AgentStatus::Active)) {
             let recently = async { self.limits.require_recent_sign_in(user.signed_in_at, self.now()) };
             self.audit_rejection(&user.acting, &Act::new(operation.audit_kind()), recently)
                 .await?;
@@ -153,7 +130,7 @@ impl People {
             _ => None,
         };
         let filter = AgentFilter {
-            archived: *operation == BulkOperation::Restore,
+            archived: *operation == BulkOperation::Update(AgentUpdate::for_archived(false)),
             ..AgentFilter::default()
         };
         let (agents, next) = self

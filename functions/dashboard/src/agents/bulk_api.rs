@@ -1,6 +1,7 @@
 //! `POST /agents/bulk`, which applies one operation to many of the caller's agents.
 
 use crate::agents::bulk::{BulkOperation, BulkResult, BulkTarget, MAX_AGENTS};
+use crate::agents::operations::AgentUpdate;
 use crate::agents::outcome::BulkOutcome;
 use crate::cursor;
 use crate::preview::api::AskedReason;
@@ -8,7 +9,9 @@ use crate::request::combine_results_and_errors;
 use crate::state::PeopleState;
 use axum::Json;
 use purser_api::{Body, ErrorBody, Listed, Member as _, Nullable, Parameters, Reply, SessionToken, endpoint, view};
-use purser_domain::{AgentId, Error, LabelFilter, LabelKey, Labels, Overrides, Result, TemplateName, ValidationError};
+use purser_domain::{
+    AgentId, AgentStatus, Error, LabelFilter, LabelKey, Labels, Overrides, Result, TemplateName, ValidationError,
+};
 use purser_store::AgentCursor;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -127,11 +130,13 @@ impl From<BulkAgents> for BulkTarget {
 }
 
 pub(crate) fn parse_bulk_update(body: &Value) -> Result<(BulkTarget, BulkOperation)> {
+    let status = |status| BulkOperation::Update(AgentUpdate::for_status(status));
+    let archived = |archived| BulkOperation::Update(AgentUpdate::for_archived(archived));
     let (agents, action) = match BulkBody::parse(body)? {
-        BulkBody::Freeze { agents } => (agents, BulkOperation::Freeze),
-        BulkBody::Unfreeze { agents } => (agents, BulkOperation::Unfreeze),
-        BulkBody::Archive { agents } => (agents, BulkOperation::Archive),
-        BulkBody::Restore { agents } => (agents, BulkOperation::Restore),
+        BulkBody::Freeze { agents } => (agents, status(AgentStatus::Frozen)),
+        BulkBody::Unfreeze { agents } => (agents, status(AgentStatus::Active)),
+        BulkBody::Archive { agents } => (agents, archived(true)),
+        BulkBody::Restore { agents } => (agents, archived(false)),
         BulkBody::Label { agents, labels } => (agents, BulkOperation::Label(labels)),
         BulkBody::Unlabel { agents, keys } => (agents, BulkOperation::Unlabel(keys)),
         BulkBody::Limit { agents } => (agents, BulkOperation::Limit),

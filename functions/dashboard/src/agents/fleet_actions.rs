@@ -3,6 +3,7 @@
 use crate::agents::bulk::{BulkOperation, BulkTarget, MAX_AGENTS, MAX_LIMITED};
 use crate::agents::fleet::{self, BulkReport, CompletedOperation, FREEZE_ALL, Fleet, FleetView, PATH, label_field};
 use crate::agents::listing::{AgentFilter, MAX_READ};
+use crate::agents::operations::AgentUpdate;
 use crate::agents::outcome::BulkOutcome;
 use crate::caller::Caller;
 use crate::redirect::{see_other, temporary_redirect};
@@ -19,8 +20,8 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
 use purser_domain::{
-    AgentId, ErrorKind, LabelFilter, LabelKey, LabelValue, Labels, Overrides, Result, TemplateList, TemplateName,
-    escape_hidden_characters,
+    AgentId, AgentStatus, ErrorKind, LabelFilter, LabelKey, LabelValue, Labels, Overrides, Result, TemplateList,
+    TemplateName, escape_hidden_characters,
 };
 use purser_store::AgentOrder;
 
@@ -79,11 +80,13 @@ pub(crate) async fn submit_bulk_operation(people: PeopleState, uri: Uri, verifie
         let fleet = Fleet::load(&people, &verified_form.session.person, view.clone()).await?;
         return Ok(fleet::fleet_page_response(&layout, &view, Some(&fleet), None));
     }
+    let status = |status| BulkOperation::Update(AgentUpdate::for_status(status));
+    let archived = |archived| BulkOperation::Update(AgentUpdate::for_archived(archived));
     let (action, done) = match action.as_str() {
-        "freeze" => (BulkOperation::Freeze, CompletedOperation::Frozen),
-        "unfreeze" => (BulkOperation::Unfreeze, CompletedOperation::Unfrozen),
-        "archive" => (BulkOperation::Archive, CompletedOperation::Archived),
-        "restore" => (BulkOperation::Restore, CompletedOperation::Restored),
+        "freeze" => (status(AgentStatus::Frozen), CompletedOperation::Frozen),
+        "unfreeze" => (status(AgentStatus::Active), CompletedOperation::Unfrozen),
+        "archive" => (archived(true), CompletedOperation::Archived),
+        "restore" => (archived(false), CompletedOperation::Restored),
         "limit" => (BulkOperation::Limit, CompletedOperation::Limited),
         "unfollow" => (BulkOperation::Unfollow, CompletedOperation::Unfollowed),
         "template" | "follow" => {
@@ -321,9 +324,8 @@ pub(crate) async fn freeze_all_agents(people: PeopleState, uri: Uri, form: Verif
         label: view.label_filter().cloned(),
         from: view.start_cursor(),
     };
-    let result = people
-        .update_agents(&form.session.person, target, &BulkOperation::Freeze)
-        .await?;
+    let freeze = BulkOperation::Update(AgentUpdate::for_status(AgentStatus::Frozen));
+    let result = people.update_agents(&form.session.person, target, &freeze).await?;
     let mut report = match report {
         Some(mut report) => {
             report.add_outcomes(&result.outcomes);

@@ -46,12 +46,64 @@ impl AgentUpdate {
         max_raise_factor: None,
     };
 
+    pub(crate) fn for_status(status: AgentStatus) -> Self {
+        Self {
+            status: Some(status),
+            ..Self::NONE
+        }
+    }
+
+    /// Archives or restores an agent. A restored agent stays frozen.
+    pub(crate) fn for_archived(archived: bool) -> Self {
+        Self {
+            archived: Some(archived),
+            ..Self::NONE
+        }
+    }
+
     pub(crate) fn stops_payments(&self) -> bool {
         self.status == Some(AgentStatus::Frozen) || self.archived == Some(true)
     }
+
+    /// Returns the audit kind of the most important of the changes.
+    pub(crate) const fn audit_kind(&self) -> AuditKind {
+        match (self.archived, self.status) {
+            (Some(true), _) => AuditKind::AgentArchived,
+            (_, Some(AgentStatus::Frozen)) => AuditKind::AgentFrozen,
+            (_, Some(AgentStatus::Active)) => AuditKind::AgentUnfrozen,
+            (Some(false), None) => AuditKind::AgentRestored,
+            (None, None) if self.labels.is_some() => AuditKind::AgentLabelsEdited,
+            (None, None) if self.max_raise_factor.is_some() => AuditKind::AgentRaiseFactorEdited,
+            (None, None) => AuditKind::AgentRenamed,
+        }
+    }
+
+    pub(crate) fn apply(&self, agent: Agent) -> Result<Agent> {
+        let agent = Agent {
+            name: self.name.as_ref().map_or(agent.name, |name| name.as_str().to_owned()),
+            labels: self.labels.clone().unwrap_or(agent.labels),
+            max_increase_factor: self
+                .max_raise_factor
+                .as_ref()
+                .map_or(agent.max_increase_factor, |factor| factor.0),
+            ..agent
+        };
+        let agent = match self.archived {
+            Some(true) => agent.archive(),
+            Some(false) => agent.restore(),
+            None => agent,
+        };
+        match self.status {
+            None => Ok(agent),
+            Some(AgentStatus::Active) if agent.archived => {
+                Err(Error::invalid(vec![ValidationError::at_path("/status", ARCHIVED)]))
+            }
+            Some(status) => Ok(Agent { status, ..agent }),
+        }
+    }
 }
 
-pub(crate) const ARCHIVED: &str = "must be `frozen`, because the agent is archived; restore it first";
+const ARCHIVED: &str = "must be `frozen`, because the agent is archived; restore it first";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NewAgentLimits {
@@ -152,39 +204,8 @@ impl People {
         if_match: Precondition,
         update: &AgentUpdate,
     ) -> Result<OwnedAgent> {
-        let change = |agent: Agent| {
-            let agent = Agent {
-                name: update.name.as_ref().map_or(agent.name, |name| name.as_str().to_owned()),
-                labels: update.labels.clone().unwrap_or(agent.labels),
-                max_increase_factor: update
-                    .max_raise_factor
-                    .as_ref()
-                    .map_or(agent.max_increase_factor, |factor| factor.0),
-                ..agent
-            };
-            let agent = match update.archived {
-                Some(true) => agent.archive(),
-                Some(false) => agent.restore(),
-                None => agent,
-            };
-            match update.status {
-                None => Ok(agent),
-                Some(AgentStatus::Active) if agent.archived => {
-                    Err(Error::invalid(vec![ValidationError::at_path("/status", ARCHIVED)]))
-                }
-                Some(status) => Ok(Agent { status, ..agent }),
-            }
-        };
-        // The audit kind names the most important of the changes.
-        let kind = match (update.archived, update.status) {
-            (Some(true), _) => AuditKind::AgentArchived,
-            (_, Some(AgentStatus::Frozen)) => AuditKind::AgentFrozen,
-            (_, Some(AgentStatus::Active)) => AuditKind::AgentUnfrozen,
-            (Some(false), None) => AuditKind::AgentRestored,
-            (None, None) if update.labels.is_some() => AuditKind::AgentLabelsEdited,
-            (None, None) if update.max_raise_factor.is_some() => AuditKind::AgentRaiseFactorEdited,
-            (None, None) => AuditKind::AgentRenamed,
-        };
-        self.update_agent_record(owned, if_match, Act::new(kind), change).await
+        let action = Act::new(update.audit_kind());
+        self.update_agent_record(owned, if_match, action, |agent| update.apply(agent))
+            .await
     }
 }
