@@ -111,14 +111,6 @@ impl PathId for Version {
     }
 }
 
-/// The error lists the validation errors of the body and of `If-Match`.
-pub(crate) fn combine_body_and_if_match<T>(
-    body: Result<T>,
-    if_match: Result<Precondition>,
-) -> Result<(T, Precondition)> {
-    combine_results_and_errors(body, if_match)
-}
-
 /// The error lists the validation errors of both results.
 pub(crate) fn combine_results_and_errors<T, O>(body: Result<T>, other: Result<O>) -> Result<(T, O)> {
     match (body, other) {
@@ -193,7 +185,7 @@ mod tests {
             ),
         ];
         for (body, if_match, expected) in rows {
-            let told = combine_body_and_if_match(body, if_match)
+            let told = combine_results_and_errors(body, if_match)
                 .err()
                 .map(|error| match error.kind() {
                     ErrorKind::InvalidRequest(problems) => (

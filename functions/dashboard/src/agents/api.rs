@@ -5,7 +5,7 @@ use crate::agents::operations::{AgentUpdate, NewAgentLimits};
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::cursor;
-use crate::request::{combine_body_and_if_match, created_response};
+use crate::request::{combine_results_and_errors, created_response};
 use crate::state::{People, PeopleState};
 use axum::Json;
 use axum::extract::Path;
@@ -208,7 +208,7 @@ pub(crate) async fn update_agent(
     let update = body.parse();
     let stops = update.as_ref().is_ok_and(AgentUpdate::stops_payments);
     let owned = people.authenticate_for_agent(token, &agent, stops).await?;
-    let (update, if_match) = combine_body_and_if_match(update, if_match.into_precondition())?;
+    let (update, if_match) = combine_results_and_errors(update, if_match.into_precondition())?;
     let owned = people.update_agent(owned, if_match, &update).await?;
     Ok(people.agent_response(owned.agent()).await?)
 }

@@ -6,7 +6,7 @@
 
 use crate::agents::owned::OwnedAgent;
 use crate::approvals::api::AlwaysBody;
-use crate::approvals::operations::{ApprovalContext, Note, OwnApproval};
+use crate::approvals::operations::{ApprovalContext, Note, OwnApproval, approval_action};
 use crate::rules::operations::rule_rejection_error;
 use crate::services::operations::ServiceUpdate;
 use crate::state::People;
@@ -27,10 +27,7 @@ impl People {
         restriction: &GrantRestriction,
         note: Option<&Note>,
     ) -> Result<Approval> {
-        let action = Act::new(AuditKind::ApprovalApproved)
-            .on_agent(approval.agent)
-            .about_service(approval.service)
-            .with_object(&approval.id);
+        let action = approval_action(AuditKind::ApprovalApproved, approval);
         let granted = self.store_limit_increase(owned, &action, approval, increase, restriction, note);
         self.audit_rejection(owned.acting(), &action, granted).await
     }
@@ -105,10 +102,7 @@ impl People {
         note: Option<&Note>,
     ) -> Result<ApprovalContext> {
         let (owned, approval) = (owned_approval.owned_agent(), owned_approval.approval());
-        let action = Act::new(AuditKind::ApprovalApproved)
-            .on_agent(approval.agent)
-            .about_service(approval.service)
-            .with_object(&approval.id);
+        let action = approval_action(AuditKind::ApprovalApproved, approval);
         let resolution = self.approval_resolution(owned, note);
         let status = approval.status(resolution.at);
         let edition = self.current_catalog().await?;

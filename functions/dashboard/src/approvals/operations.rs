@@ -472,10 +472,7 @@ impl People {
         if approval.raise.is_some() && approval.status(self.now()) == ApprovalStatus::Approved {
             Box::pin(self.end_limit_increase(&owned, &approval)).await?;
         }
-        let action = Act::new(AuditKind::ApprovalWithdrawn)
-            .on_agent(approval.agent)
-            .about_service(approval.service)
-            .with_object(&approval.id);
+        let action = approval_action(AuditKind::ApprovalWithdrawn, &approval);
         let (before, after) = (ApprovalStatus::Approved, ApprovalStatus::Rejected);
         let entry = self.audit_entry(
             owned.acting(),
@@ -528,10 +525,7 @@ impl People {
             ApprovalDecision::Approve => (AuditKind::ApprovalApproved, ApprovalStatus::Approved),
             ApprovalDecision::Reject => (AuditKind::ApprovalRejected, ApprovalStatus::Rejected),
         };
-        let action = Act::new(kind)
-            .on_agent(approval.agent)
-            .about_service(approval.service)
-            .with_object(&approval.id);
+        let action = approval_action(kind, approval);
         let changes = AuditChanges::single("status", ApprovalStatus::Pending.name(), status.name());
         let entry = self.audit_entry(owned.acting(), &action, changes)?;
         let decided = self.store_decision(owned, approval, decision, note, &entry);
@@ -643,6 +637,13 @@ impl People {
         let caps = enabled.map(|(agent, record)| ((agent, record.service), record.policy.caps(owner, now)));
         Ok(caps.collect())
     }
+}
+
+pub(crate) fn approval_action(kind: AuditKind, approval: &Approval) -> Act {
+    Act::new(kind)
+        .on_agent(approval.agent)
+        .about_service(approval.service)
+        .with_object(&approval.id)
 }
 
 fn require_resolved(result: ResolveResult, at: Timestamp) -> Result<Approval> {

@@ -6,7 +6,7 @@ use crate::history::operations::{ChangedVersion, RuleReport, audited_rules};
 use crate::preview::api::{AskedReason, ExampleView, parse_preview_days};
 use crate::request::ServiceReference;
 use crate::request::Version;
-use crate::request::{combine_body_and_if_match, parse_page_request};
+use crate::request::{combine_results_and_errors, parse_page_request};
 use crate::services::api::service_response;
 use crate::services::operations::find_service_id;
 use crate::state::PeopleState;
@@ -214,7 +214,7 @@ pub(crate) async fn restore_policy_version(
     let id = people
         .require_agent_service(&owned, find_service_id(&edition.catalog, &reference)?)
         .await?;
-    let (reason, if_match) = combine_body_and_if_match(reason.0, if_match.into_precondition())?;
+    let (reason, if_match) = combine_results_and_errors(reason.0, if_match.into_precondition())?;
     let owned = owned.with_reason(reason.edit_reason);
     let service = people.restore_policy(&owned, if_match, id, version).await?;
     Ok(service_response(&people, &owned, &service, &edition.catalog))
@@ -275,7 +275,7 @@ pub(crate) async fn restore_rule_version(
     if_match: IfMatch,
     reason: Parameters<AskedReason>,
 ) -> Reply {
-    let (reason, if_match) = combine_body_and_if_match(reason.0, if_match.into_precondition())?;
+    let (reason, if_match) = combine_results_and_errors(reason.0, if_match.into_precondition())?;
     let owned = owned.with_reason(reason.edit_reason);
     let (owned, rule) = people.restore_rule(owned, if_match, version, rule).await?;
     let version = owned.agent().version;

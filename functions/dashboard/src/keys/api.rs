@@ -3,7 +3,7 @@
 use crate::agents::owned::OwnedAgent;
 use crate::agents::owned::require_id;
 use crate::keys::operations::{IssuedKey, ListedKey};
-use crate::request::{combine_body_and_if_match, created_response};
+use crate::request::{combine_results_and_errors, created_response};
 use crate::state::PeopleState;
 use axum::Json;
 use axum::response::Response;
@@ -221,7 +221,7 @@ pub(crate) async fn create_key(
     let scope = body
         .json()
         .and_then(|body| parse_scope(&body, &edition.catalog, people.now()));
-    let (scope, if_match) = combine_body_and_if_match(scope, if_match.into_precondition())?;
+    let (scope, if_match) = combine_results_and_errors(scope, if_match.into_precondition())?;
     let key = people.create_key(owned, if_match, scope).await?;
     let key = new_key_view(key, people.now());
     Ok(created_response(with_etag(key.version, Json(key))))
@@ -245,7 +245,7 @@ pub(crate) async fn rotate_key(
 ) -> Reply {
     let key = require_existing_key(owned.agent(), key)?;
     let rotate = body.parse();
-    let (rotate, if_match) = combine_body_and_if_match(rotate, if_match.into_precondition())?;
+    let (rotate, if_match) = combine_results_and_errors(rotate, if_match.into_precondition())?;
     let rotation = people
         .rotate_key(owned, if_match, key, rotate.overlap_seconds.0)
         .await?;

@@ -2,7 +2,7 @@
 
 use crate::caller::Caller;
 use crate::notices::operations::{NotificationSettingsUpdate, OwnNotificationSettings, SlackUpdate};
-use crate::request::combine_body_and_if_match;
+use crate::request::combine_results_and_errors;
 use crate::state::{People, PeopleState};
 use axum::Json;
 use axum::http::StatusCode;
@@ -196,7 +196,7 @@ pub(crate) async fn replace_notification_settings(
 ) -> Reply {
     let own = people.read_notification_settings(&user).await?;
     let update = body.json().and_then(|body| parse_settings_update(&body));
-    let (update, if_match) = combine_body_and_if_match(update, if_match.into_precondition())?;
+    let (update, if_match) = combine_results_and_errors(update, if_match.into_precondition())?;
     let own = people
         .update_notification_settings(&user, own, if_match, &update)
         .await?;

@@ -3,7 +3,7 @@
 use crate::agents::owned::OwnedAgent;
 use crate::agents::owned::require_id;
 use crate::preview::api::{FindingView, PreviewView, RequestedUpdate};
-use crate::request::{combine_body_and_if_match, combine_results_and_errors, created_response};
+use crate::request::{combine_results_and_errors, created_response};
 use crate::rules::operations::{CheckedRule, RuleUsage};
 use crate::state::{People, PeopleState};
 use axum::Json;
@@ -605,7 +605,7 @@ pub(crate) async fn add_rule(
     let edition = people.current_catalog().await?;
     let kind = body.json().and_then(|body| parse_rule(&body, &edition.catalog));
     let kind = combine_results_and_errors(kind, query.0);
-    let ((kind, request), if_match) = combine_body_and_if_match(kind, if_match.into_precondition())?;
+    let ((kind, request), if_match) = combine_results_and_errors(kind, if_match.into_precondition())?;
     if let Some(days) = request.preview_days() {
         let preview = people.preview_added_rule(&owned, if_match, &kind, days).await?;
         return Ok(PreviewView::new(preview).into_response());
@@ -633,7 +633,7 @@ pub(crate) async fn replace_rule(
     let edition = people.current_catalog().await?;
     let kind = body.json().and_then(|body| parse_rule(&body, &edition.catalog));
     let kind = combine_results_and_errors(kind, query.0);
-    let ((kind, request), if_match) = combine_body_and_if_match(kind, if_match.into_precondition())?;
+    let ((kind, request), if_match) = combine_results_and_errors(kind, if_match.into_precondition())?;
     if let Some(days) = request.preview_days() {
         let preview = people.preview_replaced_rule(&owned, if_match, id, &kind, days).await?;
         return Ok(PreviewView::new(preview).into_response());
@@ -657,7 +657,7 @@ pub(crate) async fn remove_rule(
     query: Parameters<RequestedUpdate>,
 ) -> Reply {
     let rule = require_existing_rule(owned.agent(), rule)?;
-    let (request, if_match) = combine_body_and_if_match(query.0, if_match.into_precondition())?;
+    let (request, if_match) = combine_results_and_errors(query.0, if_match.into_precondition())?;
     if let Some(days) = request.preview_days() {
         let preview = people.preview_removed_rule(&owned, if_match, rule, days).await?;
         return Ok(PreviewView::new(preview).into_response());

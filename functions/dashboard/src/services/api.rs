@@ -8,9 +8,7 @@ use crate::preview::api::AskedReason;
 use crate::preview::api::PreviewView;
 use crate::preview::api::RequestedUpdate;
 use crate::request::ServiceReference;
-use crate::request::{
-    combine_body_and_if_match, combine_results_and_errors, created_response, precondition_or_any_version,
-};
+use crate::request::{combine_results_and_errors, created_response, precondition_or_any_version};
 use crate::services::operations::{EnableService, GovernedService, ServiceUpdate, find_service_id};
 use crate::state::{People, PeopleState};
 use axum::Json;
@@ -425,7 +423,7 @@ pub(crate) async fn enable_service(
         .json()
         .and_then(|body| parse_enable_request(&body, &edition.catalog));
     let enable = combine_results_and_errors(enable, query.0);
-    let ((enable, request), if_match) = combine_body_and_if_match(enable, precondition_or_any_version(if_match))?;
+    let ((enable, request), if_match) = combine_results_and_errors(enable, precondition_or_any_version(if_match))?;
     if let Some(days) = request.preview_days() {
         let preview = people.preview_enabling(&owned, if_match, &enable, days).await?;
         return Ok(PreviewView::new(preview).into_response());
@@ -480,7 +478,7 @@ pub(crate) async fn update_agent_service(
     let service = edition.catalog.find_by_id(id);
     let update = body.json().and_then(|body| parse_service_update(&body, service));
     let update = combine_results_and_errors(update, query.0);
-    let ((update, request), if_match) = combine_body_and_if_match(update, if_match.into_precondition())?;
+    let ((update, request), if_match) = combine_results_and_errors(update, if_match.into_precondition())?;
     if let Some(days) = request.preview_days() {
         let preview = people
             .preview_service_update(&owned, if_match, id, &update, days)
@@ -512,7 +510,7 @@ pub(crate) async fn disable_service(
         enabled: Some(false),
         ..ServiceUpdate::default()
     };
-    let (request, if_match) = combine_body_and_if_match(query.0, if_match.into_precondition())?;
+    let (request, if_match) = combine_results_and_errors(query.0, if_match.into_precondition())?;
     if let Some(days) = request.preview_days() {
         let preview = people
             .preview_service_update(&owned, if_match, id, &disabled, days)

@@ -8,7 +8,7 @@ use crate::caller::Caller;
 use crate::cursor;
 use crate::preview::api::AskedApply;
 use crate::preview::api::AskedReason;
-use crate::request::{combine_body_and_if_match, combine_results_and_errors, created_response};
+use crate::request::{combine_results_and_errors, created_response};
 use crate::rules::api::RuleBody;
 use crate::state::PeopleState;
 use crate::templates::apply::{ApplyResult, ApplyTo, TemplatePlan};
@@ -485,7 +485,7 @@ pub(crate) async fn remove_template(
     reason: Parameters<AskedReason>,
 ) -> Reply<Json<RemovedTemplate>> {
     let name = people.read_template(&user, &name).await?.template.name;
-    let (reason, if_match) = combine_body_and_if_match(reason.0, if_match.into_precondition())?;
+    let (reason, if_match) = combine_results_and_errors(reason.0, if_match.into_precondition())?;
     user.acting.source.reason = reason.edit_reason;
     let own = Box::pin(people.remove_template(&user, &name, if_match)).await?;
     let name = own.template.name.to_string();

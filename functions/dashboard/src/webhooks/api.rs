@@ -2,7 +2,7 @@
 
 use crate::caller::Caller;
 use crate::cursor;
-use crate::request::{combine_body_and_if_match, created_response, parse_page_request};
+use crate::request::{combine_results_and_errors, created_response, parse_page_request};
 use crate::state::PeopleState;
 use crate::webhooks::operations::{IssuedWebhook, OwnWebhook};
 use axum::Json;
@@ -296,7 +296,7 @@ pub(crate) async fn replace_webhook(
     let terms = body
         .json()
         .and_then(|body| Ok((parse_webhook_settings(&body)?, resumes(&body))));
-    let ((terms, resumes), if_match) = combine_body_and_if_match(terms, if_match.into_precondition())?;
+    let ((terms, resumes), if_match) = combine_results_and_errors(terms, if_match.into_precondition())?;
     let own = people.update_webhook(&user, own, if_match, &terms, resumes).await?;
     Ok(webhook_response(&own))
 }

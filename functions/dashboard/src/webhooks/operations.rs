@@ -34,7 +34,7 @@ pub(crate) struct IssuedWebhook {
 
 enum Change {
     /// The webhook already has the requested values, so nothing is written.
-    None(OwnWebhook),
+    None,
     Edited(Webhook),
     /// Stores this version and the new secret, and deletes the expired secrets.
     Rotated(Webhook, NewWebhookSecret, Vec<WebhookSecretId>),
@@ -45,7 +45,7 @@ impl Change {
     const fn updated_webhook(&self) -> Option<&Webhook> {
         match self {
             Self::Edited(next) | Self::Rotated(next, ..) => Some(next),
-            Self::None(_) | Self::Removed => None,
+            Self::None | Self::Removed => None,
         }
     }
 }
@@ -137,7 +137,7 @@ impl People {
             match self.webhooks.create_webhook(&webhook, &stored, &entry).await? {
                 UpdateResult::Stored => {
                     info!(person = %user.id, webhook.id = %webhook.id, "webhook.created");
-                    return Ok(issued_webhook(webhook, &secret));
+                    return Ok(issued_webhook(webhook.into(), &secret));
                 }
                 // A concurrent request has created a webhook in this slot.
                 UpdateResult::Conflict => backoff.wait_for_retry().await?,
@@ -179,21 +179,12 @@ impl People {
                 self.limits.require_recent_sign_in(user.signed_in_at, self.now())?;
             }
             if *settings == old.webhook.terms && !(resumes && old.gone_at.is_some()) {
-                return Ok(Change::None(old.clone()));
+                return Ok(Change::None);
             }
             Ok(Change::Edited(old.webhook.clone().with_settings(settings.clone())))
         };
-        match self
-            .change_webhook(user, owned_webhook, if_match, &action, update)
-            .await?
-        {
-            Change::None(own) => Ok(own),
-            Change::Edited(webhook) => Ok(webhook.into()),
-            Change::Rotated(..) | Change::Removed => Err(Error::internal(
-                "updating a webhook",
-                "the result belongs to another change",
-            )),
-        }
+        self.change_webhook(user, owned_webhook, if_match, &action, update)
+            .await
     }
 
     /// The old secret also signs calls for one more day. Requires a recent sign-in.
@@ -211,19 +202,10 @@ impl People {
                 let (next, ended) = old.webhook.clone().rotate_secret(stored.id, self.now());
                 Ok(Change::Rotated(next, stored.clone(), ended))
             };
-            Ok((
-                secret,
-                self.store_webhook_change(user, owned_webhook, if_match, &action, rotate)
-                    .await?,
-            ))
+            let rotated = self.store_webhook_change(user, owned_webhook, if_match, &action, rotate);
+            Ok(issued_webhook(rotated.await?, &secret))
         };
-        match self.audit_rejection(&user.acting, &action, rotated).await? {
-            (secret, Change::Rotated(webhook, ..)) => Ok(issued_webhook(webhook, &secret)),
-            (_, Change::None(_) | Change::Edited(_) | Change::Removed) => Err(Error::internal(
-                "rotating a webhook's secret",
-                "the result belongs to another change",
-            )),
-        }
+        self.audit_rejection(&user.acting, &action, rotated).await
     }
 
     /// Removes a webhook and the pending deliveries. Requires no recent sign-in.
@@ -246,12 +228,13 @@ impl People {
         if_match: Precondition,
         action: &Act,
         change: impl Fn(&OwnWebhook) -> Result<Change>,
-    ) -> Result<Change> {
+    ) -> Result<OwnWebhook> {
         let changed = self.store_webhook_change(user, owned_webhook, if_match, action, change);
         self.audit_rejection(&user.acting, action, changed).await
     }
 
-    /// Retries after a conflict, as long as `if_match` matches the stored version.
+    /// Returns the webhook after the change, or the removed webhook. Retries after a conflict, as long as `if_match`
+    /// matches the stored version.
     async fn store_webhook_change(
         &self,
         user: &Caller,
@@ -259,7 +242,7 @@ impl People {
         if_match: Precondition,
         action: &Act,
         change: impl Fn(&OwnWebhook) -> Result<Change>,
-    ) -> Result<Change> {
+    ) -> Result<OwnWebhook> {
         let mut backoff = Backoff::new();
         loop {
             let webhook = &owned_webhook.webhook;
@@ -270,7 +253,7 @@ impl People {
             let entry = self.audit_entry(&user.acting, action, result)?;
             let table = &self.webhooks;
             let stored = match &changed {
-                Change::None(_) => return Ok(changed),
+                Change::None => return Ok(owned_webhook),
                 Change::Edited(next) => table.update_webhook(next, &entry).await?,
                 Change::Rotated(next, secret, ended) => {
                     table.rotate_webhook_secret(next, secret, ended, &entry).await?
@@ -280,7 +263,10 @@ impl People {
             match stored {
                 UpdateResult::Stored => {
                     info!(person = %user.id, webhook.id = %webhook.id, kind = action.kind.name(), "webhook.changed");
-                    return Ok(changed);
+                    return Ok(changed
+                        .updated_webhook()
+                        .cloned()
+                        .map_or(owned_webhook, OwnWebhook::from));
                 }
                 UpdateResult::Conflict => backoff.wait_for_retry().await?,
             }
@@ -376,9 +362,9 @@ impl People {
     }
 }
 
-fn issued_webhook(webhook: Webhook, secret: &WebhookSecret) -> IssuedWebhook {
+fn issued_webhook(webhook: OwnWebhook, secret: &WebhookSecret) -> IssuedWebhook {
     IssuedWebhook {
-        own: webhook.into(),
+        own: webhook,
         secret: secret.to_standard_text().to_string(),
     }
 }
