@@ -57,27 +57,19 @@ pub(crate) struct RemovedRule {
 /// The rule after the update. If the request has `preview=true`, the preview of the update instead.
 #[derive(ToSchema)]
 #[serde(untagged)]
-#[expect(
-    dead_code,
-    clippy::large_enum_variant,
-    reason = "it describes the answers, which are made as one or the other"
-)]
+#[expect(dead_code, reason = "it describes the answers, which are made as one or the other")]
 pub(crate) enum RuleOrPreview {
     Stored(WrittenRule),
-    Preview(PreviewView),
+    Preview(Box<PreviewView>),
 }
 
 /// The removed rule. If the request has `preview=true`, the preview of the removal instead.
 #[derive(ToSchema)]
 #[serde(untagged)]
-#[expect(
-    dead_code,
-    clippy::large_enum_variant,
-    reason = "it describes the answers, which are made as one or the other"
-)]
+#[expect(dead_code, reason = "it describes the answers, which are made as one or the other")]
 pub(crate) enum RemovedOrPreview {
     Removed(RemovedRule),
-    Preview(PreviewView),
+    Preview(Box<PreviewView>),
 }
 
 purser_api::body! {

@@ -18,8 +18,8 @@ use purser_api::{
     ValidationErrors, endpoint, errors, view, with_etag,
 };
 use purser_domain::{
-    Agent, AgentId, Amount, Catalog, DomainPattern, Operation, OperationScope, OperationSlug, PolicyChange,
-    PolicyUpdate, Result, Service, ServiceId, SpendPolicy, Timestamp, ValidationError,
+    Agent, AgentId, Amount, Catalog, DomainPattern, Operation, OperationSlug, PolicyChange, PolicyUpdate, Result,
+    Service, ServiceId, SpendPolicy, Timestamp, ValidationError,
 };
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -130,14 +130,10 @@ pub(crate) fn service_response(
 /// The agent's service after the update. If the request has `preview=true`, the preview of the update instead.
 #[derive(ToSchema)]
 #[serde(untagged)]
-#[expect(
-    dead_code,
-    clippy::large_enum_variant,
-    reason = "it describes the answers, which are made as one or the other"
-)]
+#[expect(dead_code, reason = "it describes the answers, which are made as one or the other")]
 pub(crate) enum ServiceOrPreview {
     Stored(ServiceView),
-    Preview(PreviewView),
+    Preview(Box<PreviewView>),
 }
 
 /// The services of one agent, with their policies and their spending.
@@ -238,19 +234,21 @@ pub(crate) struct LimitedList {
 /// Builds a [`PolicyUpdate`] from a body that has the policy's fields.
 macro_rules! policy {
     ($body:ident) => {
-        PolicyUpdate {
+        purser_domain::PolicyUpdate {
             max_per_call: $body.max_per_call_units,
             max_per_day: $body.max_per_day_units,
             require_approval_above: $body.require_approval_above_units,
             enabled_operations: match $body.enabled_operations {
-                Nullable::Absent => None,
-                Nullable::Null => Some(OperationScope::All),
-                Nullable::Value(operations) => Some(OperationScope::Only(operations)),
+                purser_api::Nullable::Absent => None,
+                purser_api::Nullable::Null => Some(purser_domain::OperationScope::All),
+                purser_api::Nullable::Value(operations) => Some(purser_domain::OperationScope::Only(operations)),
             },
             allowed_domains: $body.allowed_domains,
         }
     };
 }
+
+pub(crate) use policy;
 
 /// Builds a [`PolicyUpdate`] from a body that has the policy's fields under `policy` or at the top level.
 macro_rules! either_policy {

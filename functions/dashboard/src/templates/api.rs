@@ -10,6 +10,7 @@ use crate::preview::api::AskedApply;
 use crate::preview::api::AskedReason;
 use crate::request::{combine_results_and_errors, created_response};
 use crate::rules::api::RuleBody;
+use crate::services::api::policy;
 use crate::state::PeopleState;
 use crate::templates::apply::{ApplyResult, ApplyTo, TemplatePlan};
 use crate::templates::operations::{OwnTemplate, TemplateUpdate};
@@ -21,9 +22,9 @@ use purser_api::{
     ValidationErrors, VersionTag, endpoint, errors, view, with_etag,
 };
 use purser_domain::{
-    AgentId, Amount, Catalog, DomainPattern, Error, ErrorKind, LimitDifference, OperationScope, OperationSlug,
-    Overrides, PolicyChange, PolicyUpdate, Result, RuleKind, TemplateKey, TemplateList, TemplateName, TemplateTerms,
-    Timestamp, ValidationError, policy_change_json, rule_kind_json,
+    AgentId, Amount, Catalog, DomainPattern, Error, ErrorKind, LimitDifference, OperationSlug, Overrides, PolicyChange,
+    Result, RuleKind, TemplateKey, TemplateList, TemplateName, TemplateTerms, Timestamp, ValidationError,
+    policy_change_json, rule_kind_json,
 };
 use purser_store::{AgentOrder, Page};
 use serde_json::{Map, Value, json};
@@ -51,17 +52,7 @@ impl From<TemplateLimits> for PolicyChange {
     fn from(limits: TemplateLimits) -> Self {
         Self {
             enabled: limits.enabled,
-            policy: PolicyUpdate {
-                max_per_call: limits.max_per_call_units,
-                max_per_day: limits.max_per_day_units,
-                require_approval_above: limits.require_approval_above_units,
-                enabled_operations: match limits.enabled_operations {
-                    Nullable::Absent => None,
-                    Nullable::Null => Some(OperationScope::All),
-                    Nullable::Value(operations) => Some(OperationScope::Only(operations)),
-                },
-                allowed_domains: limits.allowed_domains,
-            },
+            policy: policy!(limits),
         }
     }
 }

@@ -146,29 +146,29 @@ impl People {
         overrides: Overrides,
         to: ApplyTo,
     ) -> Result<(TemplatePlan, bool)> {
-        match to {
-            ApplyTo::Followers if !follows_template(owned.agent(), &template.name) => {
-                let error = ValidationError::at_path(
-                    "/agents/ids",
-                    "this agent does not follow the template; send act `follow` to /agents/bulk first",
-                );
-                Err(Error::invalid(vec![error]))
-            }
-            ApplyTo::Any | ApplyTo::Followers => Box::pin(self.apply_template(owned, template, bases, overrides)).await,
-            ApplyTo::Preview => {
-                let plan = Box::pin(self.plan_template(&owned, template, bases, overrides)).await?;
-                let is_change = plan.has_changes_for_agent(owned.agent());
-                Ok((plan, is_change))
-            }
+        if to == ApplyTo::Followers && !follows_template(owned.agent(), &template.name) {
+            let error = ValidationError::at_path(
+                "/agents/ids",
+                "this agent does not follow the template; send act `follow` to /agents/bulk first",
+            );
+            return Err(Error::invalid(vec![error]));
         }
+        let plan = Box::pin(self.plan_template(&owned, template, bases, overrides)).await?;
+        if to == ApplyTo::Preview {
+            let is_change = plan.has_changes_for_agent(owned.agent());
+            return Ok((plan, is_change));
+        }
+        let acting = owned.acting().clone();
+        let action = Act::new(AuditKind::PolicyTemplateApplied)
+            .on_agent(owned.agent().id)
+            .with_object(&template.name);
+        let applied = Box::pin(self.apply_template_plan_if_changed(owned, template, &plan, &action));
+        let is_changed = self.audit_rejection(&acting, &action, applied).await?;
+        Ok((plan, is_changed))
     }
 
     /// Reads the template versions that these agents' limits were copied from.
-    pub(crate) async fn read_template_merge_bases(
-        &self,
-        user: &Caller,
-        agents: impl Iterator<Item = &Agent>,
-    ) -> Result<Bases> {
+    async fn read_template_merge_bases(&self, user: &Caller, agents: impl Iterator<Item = &Agent>) -> Result<Bases> {
         let mut bases = Bases::new();
         for version in agents
             .filter_map(|agent| agent.template.as_ref())
@@ -183,7 +183,7 @@ impl People {
         Ok(bases)
     }
 
-    pub(crate) async fn plan_template(
+    async fn plan_template(
         &self,
         owned: &OwnedAgent,
         template: &PolicyTemplate,
@@ -228,23 +228,6 @@ impl People {
     }
 
     /// Applies a template to the agent, and returns whether anything changed. Wider limits require a recent sign-in.
-    pub(crate) async fn apply_template(
-        &self,
-        owned: OwnedAgent,
-        template: &PolicyTemplate,
-        bases: &Bases,
-        overrides: Overrides,
-    ) -> Result<(TemplatePlan, bool)> {
-        let action = Act::new(AuditKind::PolicyTemplateApplied)
-            .on_agent(owned.agent().id)
-            .with_object(&template.name);
-        let acting = owned.acting().clone();
-        let plan = Box::pin(self.plan_template(&owned, template, bases, overrides)).await?;
-        let applied = Box::pin(self.apply_template_plan_if_changed(owned, template, &plan, &action));
-        let is_changed = self.audit_rejection(&acting, &action, applied).await?;
-        Ok((plan, is_changed))
-    }
-
     async fn apply_template_plan_if_changed(
         &self,
         owned: OwnedAgent,
