@@ -280,7 +280,7 @@ fn key_rotation_overlap_is_limited_to_thirty_days() {
 fn omitted_policy_fields_stay_unchanged() {
     let policy = |mut body: Value| {
         body["service_id"] = json!("lab-search");
-        services::api::parse_enable_request(&body, &catalog()).unwrap().policy
+        services::api::parse_enable_request(&body, &catalog()).unwrap().1
     };
     let nothing = PolicyUpdate::default();
     assert_eq!(policy(json!({})), nothing);

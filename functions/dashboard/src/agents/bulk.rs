@@ -5,14 +5,13 @@ use crate::agents::operations::AgentUpdate;
 use crate::agents::outcome::BulkOutcome;
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
-use crate::rules::operations::rule_rejection_error;
 use crate::several::run_concurrently;
 use crate::state::People;
 use crate::templates::apply::ApplyTo;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Agent, AgentId, AgentStatus, AuditKind, Error, LabelFilter, LabelKey, Labels, Overrides, PolicyUpdate, Result,
-    RuleId, StartingLimits, TemplateName, Timestamp, ValidationError,
+    Act, Agent, AgentId, AgentStatus, AuditKind, Error, LabelFilter, LabelKey, Labels, Overrides, Result, RuleId,
+    StartingLimits, TemplateName, Timestamp, ValidationError,
 };
 use purser_store::{AgentCursor, AgentOrder};
 use std::sync::Arc;
@@ -85,9 +84,7 @@ impl BulkOperation {
                 let agent = agent.without_budgets_of_ended_keys(now);
                 rules
                     .filter(|(kind, _)| !agent.rules.iter().any(|own| own.kind.is_as_strict_as(kind)))
-                    .try_fold(agent.clone(), |agent, (kind, id)| {
-                        agent.with_rule(*id, kind).map_err(rule_rejection_error)
-                    })
+                    .try_fold(agent.clone(), |agent, (kind, id)| Ok(agent.with_rule(*id, kind)?))
             }
         }
     }
@@ -208,9 +205,7 @@ impl People {
         let mut ids = Vec::new();
         if *operation == BulkOperation::Limit {
             for _ in LIMITS.to_rules() {
-                ids.push(RuleId::from_uuid(
-                    uuid::Builder::from_random_bytes(self.entropy.random_bytes()?).into_uuid(),
-                ));
+                ids.push(self.new_rule_id()?);
             }
         }
         let now = self.now();
@@ -222,13 +217,7 @@ impl People {
         let Some(caps) = LIMITS.to_caps().filter(|_| *operation == BulkOperation::Limit) else {
             return Ok(is_changed);
         };
-        let update = PolicyUpdate {
-            max_per_call: Some(caps.max_per_call),
-            max_per_day: Some(caps.max_per_day),
-            require_approval_above: Some(caps.require_approval_above),
-            ..PolicyUpdate::default()
-        };
-        let limited = self.limit_unlimited_services(&changed, &update).await?;
+        let limited = self.limit_unlimited_services(&changed, &caps.into()).await?;
         Ok(is_changed || !limited.is_empty())
     }
 }

@@ -3,7 +3,7 @@
 use crate::agents::owned::{OwnedAgent, require_id};
 use crate::agents::page;
 use crate::backtests::operations::{NewBacktest, TestedAgents};
-use crate::preview::operations::UpdatePreview;
+use crate::preview::operations::PreviewDays;
 use crate::preview::section;
 use crate::preview::trial::Trial;
 use crate::sessions::session::VerifiedForm;
@@ -18,8 +18,8 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use purser_api::{CallerIds, Failure, Query, Reply};
-use purser_domain::{AgentId, Duration, Error, ErrorKind, Result, TestedLimits};
+use purser_api::{CallerIds, Failure, Precondition, Query, Reply};
+use purser_domain::{AgentId, Duration, Error, ErrorKind, LimitUpdate, Result};
 use std::collections::HashMap;
 use std::future::ready;
 use std::pin::Pin;
@@ -103,50 +103,64 @@ impl AgentForm {
         Box::pin(self.render_agent_page(StatusCode::BAD_REQUEST, form, None))
     }
 
-    /// Runs the preview, backtest or shadow policy that the pressed button selects.
-    pub(crate) fn preview_or_test_update<'a>(
-        &'a self,
-        trial: Trial,
-        form: Form,
-        tested_limits: TestedLimits,
-        preview: Boxed<'a, Result<UpdatePreview>>,
-    ) -> Boxed<'a, Reply> {
-        match trial {
-            Trial::Preview => Box::pin(self.show_update_preview(form, preview)),
-            Trial::Shadow => Box::pin(self.attach_shadow_policy(form, tested_limits)),
-            Trial::Backtest => Box::pin(self.start_backtest(form, tested_limits)),
-        }
+    /// Saves, previews or tests an update of the agent's limits, as the pressed button says. `update` is `Ok(None)` if
+    /// the form has validation errors.
+    pub(crate) fn submit_update(
+        &self,
+        mut form: Form,
+        update: Result<Option<LimitUpdate>>,
+        message: PageMessage,
+    ) -> Boxed<'_, Reply> {
+        Box::pin(async move {
+            let owned = self.agent_with_update_reason(&mut form);
+            let Some((owned, if_match)) = owned.zip(form.parse_version()) else {
+                return self.show_form_again(form).await;
+            };
+            let update = match update {
+                Ok(Some(update)) => update,
+                Ok(None) => return self.show_form_again(form).await,
+                Err(error) => return self.show_rejected_form(form, error).await,
+            };
+            let (people, agent) = (&self.people, self.owned.agent());
+            let result = match self.trial {
+                None => {
+                    let saved = people.save_update(owned, if_match, &update).await;
+                    saved.map(|()| (paths::agent_path(agent.id), message))
+                }
+                Some(Trial::Preview) => return self.show_update_preview(form, if_match, &update).await,
+                Some(Trial::Shadow) => self.attach_shadow_policy(&update).await,
+                Some(Trial::Backtest) => self.start_backtest(&update).await,
+            };
+            match result {
+                Ok((path, message)) => Ok(redirect_with_notice(&path, message)),
+                Err(error) => self.show_rejected_form(form, error).await,
+            }
+        })
     }
 
-    async fn attach_shadow_policy(&self, form: Form, tested_limits: TestedLimits) -> Reply {
-        match self.people.attach_shadow(&self.owned, tested_limits).await {
-            Ok(_) => Ok(redirect_with_notice(
-                &paths::shadow_path(self.owned.agent().id),
-                PageMessage::ShadowAttached,
-            )),
-            Err(error) => Box::pin(self.show_rejected_form(form, error)).await,
-        }
+    async fn attach_shadow_policy(&self, update: &LimitUpdate) -> Result<(String, PageMessage)> {
+        let tested = update.tested_limits(self.owned.agent(), self.people.now())?;
+        let shadow = self.people.attach_shadow(&self.owned, tested).await?;
+        Ok((paths::shadow_path(shadow.agent), PageMessage::ShadowAttached))
     }
 
-    async fn start_backtest(&self, form: Form, tested_limits: TestedLimits) -> Reply {
-        let to = self.people.now();
+    async fn start_backtest(&self, update: &LimitUpdate) -> Result<(String, PageMessage)> {
+        let (agent, to) = (self.owned.agent(), self.people.now());
         let new = NewBacktest {
-            agents: TestedAgents::Ids(vec![self.owned.agent().id]),
+            agents: TestedAgents::Ids(vec![agent.id]),
             from: to.before(BACKTEST_DURATION),
             to,
-            terms: tested_limits,
+            terms: update.tested_limits(agent, to)?,
         };
-        match self.people.start_backtest(&self.posted.session.person, new).await {
-            Ok(run) => Ok(redirect_with_notice(
-                &paths::backtest_path(run.id),
-                PageMessage::BacktestStarted,
-            )),
-            Err(error) => Box::pin(self.show_rejected_form(form, error)).await,
-        }
+        let run = self.people.start_backtest(&self.posted.session.person, new).await?;
+        Ok((paths::backtest_path(run.id), PageMessage::BacktestStarted))
     }
 
     /// Shows the page again with the form and the preview, or with the preview's error.
-    async fn show_update_preview(&self, form: Form, preview: Boxed<'_, Result<UpdatePreview>>) -> Reply {
+    async fn show_update_preview(&self, form: Form, if_match: Precondition, update: &LimitUpdate) -> Reply {
+        let preview = self
+            .people
+            .preview_update(&self.owned, if_match, update, PreviewDays::DEFAULT);
         let preview = match preview.await {
             Ok(preview) => section::preview_content(&preview, &self.people.current_catalog().await?.catalog),
             Err(error) => return self.show_rejected_form(form, error).await,

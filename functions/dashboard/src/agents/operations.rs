@@ -6,7 +6,7 @@ use crate::state::People;
 use purser_api::{CallerIds, Precondition};
 use purser_domain::{
     Act, Agent, AgentId, AgentName, AgentStatus, AuditChanges, AuditKind, DefaultServices, Error, FollowedTemplate,
-    Labels, Result, Rule, RuleId, StartingLimits, TemplateName, ValidationError,
+    Labels, Result, Rule, StartingLimits, TemplateName, ValidationError,
 };
 use purser_store::CreateAgentResult;
 use serde_json::json;
@@ -163,9 +163,8 @@ impl People {
         let mut rules = Vec::new();
         let of_template = template.as_ref().and_then(|template| template.terms.rules.clone());
         for kind in of_template.unwrap_or_else(|| limits.to_rules()) {
-            let rule = RuleId::from_uuid(self.random_uuid()?);
             rules.push(Rule {
-                id: rule,
+                id: self.new_rule_id()?,
                 version: 1,
                 kind,
             });

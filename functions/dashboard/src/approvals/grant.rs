@@ -7,13 +7,11 @@
 use crate::agents::owned::OwnedAgent;
 use crate::approvals::api::AlwaysBody;
 use crate::approvals::operations::{ApprovalContext, Note, OwnApproval, approval_action};
-use crate::rules::operations::rule_rejection_error;
-use crate::services::operations::ServiceUpdate;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
     Act, Agent, Approval, ApprovalStatus, AuditChanges, AuditKind, EnabledService, Error, ErrorKind, GrantRestriction,
-    LimitIncreaseRequest, Result, RuleId, RuleKind,
+    LimitIncreaseRequest, Result, RuleKind, ServiceUpdate,
 };
 use purser_store::{Backoff, GrantResult};
 
@@ -121,11 +119,8 @@ impl People {
             return Err(ErrorKind::ApprovalNotPending { approval, status }.into());
         }
         let rule = rule.ok_or(ErrorKind::NotFound)?.map_err(Error::invalid)?;
-        let id = RuleId::from_uuid(self.random_uuid()?);
-        let add = |agent: Agent| {
-            let changed = agent.with_exception(id, rule.clone(), resolution.at);
-            changed.map_err(rule_rejection_error)
-        };
+        let id = self.new_rule_id()?;
+        let add = |agent: Agent| Ok(agent.with_exception(id, rule.clone(), resolution.at)?);
         let approved = Some((approval, &resolution));
         let stored = async {
             // The user must have signed in recently, because the approved amount may be large.
@@ -141,11 +136,8 @@ impl People {
     }
 
     pub(crate) async fn end_limit_increase(&self, owned: &OwnedAgent, approval: &Approval) -> Result<()> {
-        let update = ServiceUpdate {
-            ended_raise: Some(approval.id),
-            ..ServiceUpdate::default()
-        };
-        let ended = self.update_service(owned, Precondition::Any, approval.service, &update);
+        let update = ServiceUpdate::EndIncrease(approval.id);
+        let ended = self.save_service(owned, Precondition::Any, approval.service, &update);
         ended.await.map(|_| ())
     }
 }

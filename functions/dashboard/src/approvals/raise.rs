@@ -5,19 +5,19 @@
 
 use crate::agents::owned::OwnedAgent;
 use crate::approvals::operations::{Note, OwnApproval};
-use crate::rules::operations::CheckedRule;
-use crate::services::operations::ServiceUpdate;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Amount, Approval, ApprovalStatus, ErrorKind, GrantRestriction, PolicyUpdate, Result, RuleId, RuleKind, ServiceId,
+    Amount, Approval, ApprovalStatus, CheckedRule, ErrorKind, GrantRestriction, LimitUpdate, PolicyChange,
+    PolicyUpdate, Result, RuleKind, RuleUpdate, ServiceUpdate,
 };
 use purser_store::ApprovalDecision;
 
 /// The limit that required the approval, and the new value for the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LimitToRaise {
-    limit: AskingLimit,
+    /// The update that raises the limit.
+    update: LimitUpdate,
     /// The amount above which the limit now requires approval; `None` for every amount.
     pub(crate) from: Option<Amount>,
     /// The new threshold: the amount of the payment that waits for approval.
@@ -26,18 +26,10 @@ pub(crate) struct LimitToRaise {
     pub(crate) version: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum AskingLimit {
-    /// The approval threshold in the service's policy.
-    Policy(ServiceId),
-    /// The rule with the new threshold.
-    Rule(RuleId, CheckedRule),
-}
-
 impl LimitToRaise {
     /// Returns whether the limit is a rule of the agent, and not a service's policy.
     pub(crate) const fn is_rule_limit(&self) -> bool {
-        matches!(self.limit, AskingLimit::Rule(..))
+        matches!(self.update, LimitUpdate::Rules(_))
     }
 }
 
@@ -59,8 +51,8 @@ impl People {
             return Ok(None);
         }
         let to = approval.amount;
-        let increase = |limit, from: Option<Amount>, version| LimitToRaise {
-            limit,
+        let increase = |update, from: Option<Amount>, version| LimitToRaise {
+            update,
             from,
             to,
             version,
@@ -76,7 +68,15 @@ impl People {
             let record = record.filter(|record| record.enabled && record.policy.require_approval_above < to);
             return Ok(record.map(|record| {
                 let from = record.policy.require_approval_above;
-                increase(AskingLimit::Policy(record.service), Some(from), record.version)
+                let change = PolicyChange {
+                    enabled: None,
+                    policy: PolicyUpdate {
+                        require_approval_above: Some(to),
+                        ..PolicyUpdate::default()
+                    },
+                };
+                let update = LimitUpdate::Service(record.service, ServiceUpdate::Change(change));
+                increase(update, Some(from), record.version)
             }));
         };
         let agent = owned.agent();
@@ -101,7 +101,8 @@ impl People {
         };
         let edition = self.current_catalog().await?;
         let raised = CheckedRule::check(raised, &edition.catalog).ok();
-        Ok(raised.map(|raised| increase(AskingLimit::Rule(rule.id, raised), *above, agent.version)))
+        let update = raised.map(|raised| LimitUpdate::Rules(RuleUpdate::Replace(rule.id, raised)));
+        Ok(update.map(|update| increase(update, *above, agent.version)))
     }
 
     /// Raises the limit, and then approves the payment. Both require a recent sign-in.
@@ -122,21 +123,7 @@ impl People {
             let version = owned.agent().version;
             return Err(ErrorKind::VersionConflict { version }.into());
         };
-        match &increase.limit {
-            AskingLimit::Policy(service) => {
-                let update = ServiceUpdate {
-                    policy: PolicyUpdate {
-                        require_approval_above: Some(increase.to),
-                        ..PolicyUpdate::default()
-                    },
-                    ..ServiceUpdate::default()
-                };
-                Box::pin(self.update_service(owned, if_match, *service, &update)).await?;
-            }
-            AskingLimit::Rule(id, rule) => {
-                Box::pin(self.replace_rule(owned.clone(), if_match, *id, rule)).await?;
-            }
-        }
+        Box::pin(self.save_update(owned.clone(), if_match, &increase.update)).await?;
         match Box::pin(self.decide_approval(
             owned_approval,
             ApprovalDecision::Approve,

@@ -5,13 +5,12 @@ use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::connect::request::AuthorizationRequest;
 use crate::keys::operations::key_rejection_error;
-use crate::rules::operations::rule_rejection_error;
 use crate::state::People;
 use purser_api::{CallerIds, Precondition, ThrottleScope};
 use purser_domain::{
     AccessToken, Act, Actor, Agent, AgentId, AgentKey, AgentName, Amount, AuditKind, ClientGrant, ClientName,
     DeviceRequest, DeviceState, Duration, EditReason, ErrorKind, GrantCode, GrantOrigin, KeyCredential, KeyId,
-    KeyScope, KeyStatus, NewGrantCode, Permission, RefreshToken, RequestSource, Result, RuleId, RuleKind, RuleWindow,
+    KeyScope, KeyStatus, NewGrantCode, Permission, RefreshToken, RequestSource, Result, RuleKind, RuleWindow,
     StartingLimits, Timestamp, UserCode,
 };
 use tracing::info;
@@ -57,7 +56,7 @@ impl People {
         };
         let agent = owned.agent().id;
         let id = KeyId(u64::from_be_bytes(self.entropy.random_bytes()?));
-        let rule = RuleId::from_uuid(self.random_uuid()?);
+        let rule = self.new_rule_id()?;
         let key = AgentKey {
             id,
             credential: KeyCredential::Grant(ClientGrant {
@@ -87,7 +86,7 @@ impl People {
                 limit: consent.per_day,
                 window,
             };
-            agent.with_rule(rule, budget).map_err(rule_rejection_error)
+            Ok(agent.with_rule(rule, budget)?)
         };
         let action = Act::new(AuditKind::GrantCreated).with_object(&id);
         let owned = self.update_agent_record(owned, Precondition::Any, action, add).await?;

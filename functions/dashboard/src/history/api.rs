@@ -7,7 +7,7 @@ use crate::preview::api::{AskedReason, ExampleView, parse_preview_days};
 use crate::request::ServiceReference;
 use crate::request::Version;
 use crate::request::{combine_results_and_errors, parse_page_request};
-use crate::services::api::service_response;
+use crate::services::api::service_update_response;
 use crate::services::operations::find_service_id;
 use crate::state::PeopleState;
 use axum::Json;
@@ -216,8 +216,9 @@ pub(crate) async fn restore_policy_version(
         .await?;
     let (reason, if_match) = combine_results_and_errors(reason.0, if_match.into_precondition())?;
     let owned = owned.with_reason(reason.edit_reason);
-    let service = people.restore_policy(&owned, if_match, id, version).await?;
-    Ok(service_response(&people, &owned, &service, &edition.catalog))
+    let update = people.find_policy_to_restore(&owned, id, version).await?;
+    let saved = people.save_service(&owned, if_match, id, &update).await?;
+    service_update_response(&people, &owned, saved).await
 }
 
 /// List the versions of an agent's record, with its rules.
@@ -277,7 +278,8 @@ pub(crate) async fn restore_rule_version(
 ) -> Reply {
     let (reason, if_match) = combine_results_and_errors(reason.0, if_match.into_precondition())?;
     let owned = owned.with_reason(reason.edit_reason);
-    let (owned, rule) = people.restore_rule(owned, if_match, version, rule).await?;
+    let (update, rule) = people.find_rule_to_restore(&owned, version, rule).await?;
+    let owned = people.save_rules(owned, if_match, &update).await?;
     let version = owned.agent().version;
     let view = RestoredView { rule_id: rule, version };
     Ok(with_etag(version, Json(view)))

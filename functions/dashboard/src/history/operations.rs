@@ -4,13 +4,10 @@
 
 use crate::agents::owned::OwnedAgent;
 use crate::preview::operations::{MAX_DECISIONS, PreviewDays};
-use crate::rules::operations::CheckedRule;
-use crate::services::operations::{GovernedService, ServiceUpdate};
 use crate::state::People;
-use purser_api::Precondition;
 use purser_domain::{
-    Agent, AuditChanges, AuditFields, EnabledService, Error, ErrorKind, OperationScope, PolicyUpdate, Result,
-    RuleDecisions, RuleId, ServiceId, SpendPolicy, count_rule_decisions,
+    Agent, AuditChanges, AuditFields, CheckedRule, EnabledService, Error, ErrorKind, PolicyChange, PolicyUpdate,
+    Result, RuleDecisions, RuleId, RuleUpdate, ServiceId, ServiceUpdate, count_rule_decisions,
 };
 use purser_store::{NewestDecisions, PageRequest, RecordVersion};
 use std::collections::BTreeMap;
@@ -219,57 +216,42 @@ impl People {
         require_version(versions.await?, version)
     }
 
-    /// Restores the policy of an earlier version. Operations that have left the catalog are not restored.
-    pub(crate) async fn restore_policy(
+    /// Returns the update that restores the policy of an earlier version. Operations that have left the catalog are not
+    /// restored.
+    pub(crate) async fn find_policy_to_restore(
         &self,
         owned: &OwnedAgent,
-        if_match: Precondition,
         service: ServiceId,
         version: u64,
-    ) -> Result<GovernedService> {
+    ) -> Result<ServiceUpdate> {
         let EnabledService { enabled, policy, .. } = self.read_policy_version(owned, service, version).await?;
-        let mut policy = full_policy_update(policy);
+        let mut policy = PolicyUpdate::from(policy);
         let edition = self.current_catalog().await?;
         policy.take_unlisted_operations(edition.catalog.find_by_id(service));
-        let update = ServiceUpdate {
+        Ok(ServiceUpdate::Change(PolicyChange {
             enabled: Some(enabled),
             policy,
-            ended_raise: None,
-        };
-        self.update_service(owned, if_match, service, &update).await
+        }))
     }
 
-    /// Restores a rule from an earlier version of the agent. A rule that was removed after that version gets a new id.
-    pub(crate) async fn restore_rule(
+    /// Returns the update that restores a rule from an earlier version of the agent, and the rule's id. A rule that was
+    /// removed after that version gets a new id.
+    pub(crate) async fn find_rule_to_restore(
         &self,
-        owned: OwnedAgent,
-        if_match: Precondition,
+        owned: &OwnedAgent,
         version: u64,
         id: RuleId,
-    ) -> Result<(OwnedAgent, RuleId)> {
-        let then = self.read_agent_version(&owned, version).await?;
+    ) -> Result<(RuleUpdate, RuleId)> {
+        let then = self.read_agent_version(owned, version).await?;
         let rule = then.rules.into_iter().find(|rule| rule.id == id);
         let rule = rule.ok_or(ErrorKind::NotFound)?;
         let edition = self.current_catalog().await?;
         let checked = CheckedRule::check(rule.kind, &edition.catalog).map_err(Error::invalid)?;
         if owned.agent().rules.iter().any(|rule| rule.id == id) {
-            return Ok((self.replace_rule(owned, if_match, id, &checked).await?, id));
+            return Ok((RuleUpdate::Replace(id, checked), id));
         }
-        self.add_rule(owned, if_match, &checked).await
-    }
-}
-
-/// Returns an update that sets every field of the policy.
-pub(crate) fn full_policy_update(policy: SpendPolicy) -> PolicyUpdate {
-    PolicyUpdate {
-        max_per_call: Some(policy.max_per_call),
-        max_per_day: Some(policy.max_per_day),
-        require_approval_above: Some(policy.require_approval_above),
-        enabled_operations: Some(match policy.enabled_operations {
-            None => OperationScope::All,
-            Some(operations) => OperationScope::Only(operations),
-        }),
-        allowed_domains: Some(policy.allowed_domains),
+        let id = self.new_rule_id()?;
+        Ok((RuleUpdate::Add(id, checked), id))
     }
 }
 

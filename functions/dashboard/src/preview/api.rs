@@ -1,12 +1,16 @@
 //! Previews in the JSON API: `?preview=true` on updates of policies and rules.
 
+use crate::agents::owned::OwnedAgent;
 use crate::preview::operations::{PreviewDays, UpdatePreview};
+use crate::rules::api::rules_update_response;
+use crate::services::api::service_update_response;
+use crate::state::People;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use purser_api::{FromQuery, Query};
+use purser_api::{FromQuery, Precondition, Query, Reply};
 use purser_domain::{
     AgentId, Amount, BacktestResult, ChangedDecisionExample, ChangedDecisionKind, ChangedDecisions, CheckName,
-    Comparison, Counterexample, Differences, EditReason, Rule, RuleFinding, RuleId, ServiceId, Timestamp,
+    Comparison, Counterexample, Differences, EditReason, LimitUpdate, Rule, RuleFinding, RuleId, ServiceId, Timestamp,
     TransactionId, Verdict, rule_kind_json,
 };
 use serde_json::Value;
@@ -30,6 +34,31 @@ impl RequestedUpdate {
     /// Returns the number of days to test if the query requests a preview.
     pub(crate) fn preview_days(&self) -> Option<PreviewDays> {
         self.preview.then(|| self.days.unwrap_or(PreviewDays::DEFAULT))
+    }
+
+    /// Saves the update, or previews the update if the query requests a preview.
+    pub(crate) async fn save_or_preview(
+        self,
+        people: &People,
+        owned: OwnedAgent,
+        if_match: Precondition,
+        update: &LimitUpdate,
+    ) -> Reply {
+        if let Some(days) = self.preview_days() {
+            let preview = people.preview_update(&owned, if_match, update, days).await?;
+            return Ok(PreviewView::new(preview).into_response());
+        }
+        let owned = owned.with_reason(self.edit_reason);
+        match update {
+            LimitUpdate::Rules(update) => {
+                let owned = people.save_rules(owned, if_match, update).await?;
+                rules_update_response(people, &owned, update).await
+            }
+            LimitUpdate::Service(service, update) => {
+                let saved = people.save_service(&owned, if_match, *service, update).await?;
+                service_update_response(people, &owned, saved).await
+            }
+        }
     }
 }
 

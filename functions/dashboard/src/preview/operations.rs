@@ -2,8 +2,9 @@
 
 use crate::agents::owned::{OwnedAgent, require_valid_exceptions};
 use crate::state::People;
+use purser_api::Precondition;
 use purser_domain::{
-    Agent, AgentId, AgentLimits, Backtest, BacktestResult, Catalog, Comparison, Duration, EnabledService,
+    Agent, AgentId, AgentLimits, Backtest, BacktestResult, Catalog, Comparison, Duration, EnabledService, LimitUpdate,
     ProposedLimits, Result, RuleFinding, Service, TestedLimits, Timestamp, compare_limits, find_rule_findings,
 };
 use purser_store::BacktestReads;
@@ -67,82 +68,94 @@ fn to_proposed_limits(limits: &AgentLimits<'_>) -> ProposedLimits {
 }
 
 impl People {
-    pub(crate) async fn preview_policy(
+    /// Saves an update of an agent's limits. Wider limits require a recent sign-in.
+    pub(crate) async fn save_update(
         &self,
-        owned: &OwnedAgent,
-        record: EnabledService,
-        days: PreviewDays,
-    ) -> Result<UpdatePreview> {
-        let (edition, current) =
-            tokio::try_join!(self.current_catalog(), self.ledger.list_enabled_services(owned.agent()))?;
-        let services: Vec<&Service> = edition.catalog.find_by_id(record.service).into_iter().collect();
-        let updated = replace_policies(&current, [record]);
-        let agent = owned.agent();
-        let limits = |policies| AgentLimits { agent, policies };
-        let preview = self.compare_limits(limits(&current), limits(&updated), (&services, &edition.catalog), days);
-        self.run_in_long_operation_slot(&agent.owner, preview).await
+        owned: OwnedAgent,
+        if_match: Precondition,
+        update: &LimitUpdate,
+    ) -> Result<()> {
+        match update {
+            LimitUpdate::Rules(update) => self.save_rules(owned, if_match, update).await.map(|_| ()),
+            LimitUpdate::Service(service, update) => {
+                self.save_service(&owned, if_match, *service, update).await.map(|_| ())
+            }
+        }
     }
 
-    /// Previews an update of all rules, of several policies, or of both.
-    pub(crate) async fn preview_limits(
+    /// Previews an update of an agent's limits. `if_match` applies to the record that the update would replace.
+    pub(crate) async fn preview_update(
         &self,
         owned: &OwnedAgent,
-        proposed: &TestedLimits,
+        if_match: Precondition,
+        update: &LimitUpdate,
+        days: PreviewDays,
+    ) -> Result<UpdatePreview> {
+        let updated = |policies: &[EnabledService], catalog: &Catalog| {
+            if_match.check_version(update.replaced_version(owned.agent(), policies)?)?;
+            update.apply(owned.agent(), policies, catalog, self.now())
+        };
+        self.preview_limits(owned, updated, days).await
+    }
+
+    /// Previews limits that replace all rules, several policies, or both.
+    pub(crate) async fn preview_tested_limits(
+        &self,
+        owned: &OwnedAgent,
+        tested: &TestedLimits,
+        days: PreviewDays,
+    ) -> Result<UpdatePreview> {
+        let agent = owned.agent();
+        let updated = |policies: &[EnabledService], _: &Catalog| {
+            Ok(tested.proposed_limits(agent, policies).apply(agent, policies))
+        };
+        self.preview_limits(owned, updated, days).await
+    }
+
+    /// `updated_limits` returns the agent and the policies after the update, from the current policies and the catalog.
+    async fn preview_limits(
+        &self,
+        owned: &OwnedAgent,
+        updated_limits: impl FnOnce(&[EnabledService], &Catalog) -> Result<(Agent, Vec<EnabledService>)>,
         days: PreviewDays,
     ) -> Result<UpdatePreview> {
         let agent = owned.agent();
         let (edition, current) = tokio::try_join!(self.current_catalog(), self.ledger.list_enabled_services(agent))?;
-        let ProposedLimits { rules, policies, .. } = proposed.proposed_limits(agent, &current);
-        let updated_agent = Agent {
-            rules: rules.unwrap_or_else(|| agent.rules.clone()),
-            ..agent.clone()
-        };
+        let (updated_agent, updated) = updated_limits(&current, &edition.catalog)?;
         require_valid_exceptions(&updated_agent, agent, self.now())?;
-        let updated = replace_policies(&current, policies.into_values());
-        let services = updated
-            .iter()
-            .filter_map(|policy| edition.catalog.find_by_id(policy.service));
-        let services: Vec<&Service> = services.collect();
         let limits = |agent, policies| AgentLimits { agent, policies };
         let (current, updated) = (limits(agent, &current), limits(&updated_agent, &updated));
-        let preview = self.compare_limits(current, updated, (&services, &edition.catalog), days);
+        let preview = self.compare_and_simulate(current, updated, &edition.catalog, days);
         self.run_in_long_operation_slot(&agent.owner, preview).await
     }
 
-    /// Previews an update of the agent's rules. `updated_agent` is the agent after the update.
-    pub(crate) async fn preview_rules(
+    /// Compares the limits before and after an update. Examples are requests to the services that the update can affect.
+    pub(crate) fn compare_limits(
         &self,
-        owned: &OwnedAgent,
-        updated_agent: Agent,
-        days: PreviewDays,
-    ) -> Result<UpdatePreview> {
-        require_valid_exceptions(&updated_agent, owned.agent(), self.now())?;
-        let (edition, policies) =
-            tokio::try_join!(self.current_catalog(), self.ledger.list_enabled_services(owned.agent()))?;
-        let services = policies
-            .iter()
-            .filter_map(|policy| edition.catalog.find_by_id(policy.service));
-        let services: Vec<&Service> = services.collect();
-        let limits = |agent| AgentLimits {
-            agent,
-            policies: policies.as_slice(),
-        };
-        let compared = (services.as_slice(), &edition.catalog);
-        let preview = self.compare_limits(limits(owned.agent()), limits(&updated_agent), compared, days);
-        self.run_in_long_operation_slot(&owned.agent().owner, preview).await
+        current: &AgentLimits<'_>,
+        updated: &AgentLimits<'_>,
+        catalog: &Catalog,
+    ) -> Comparison {
+        let has_same_rules = current.agent.rules == updated.agent.rules;
+        let policies = updated.policies.iter();
+        let services: Vec<&Service> = policies
+            .filter(|policy| !has_same_rules || !current.policies.contains(policy))
+            .filter_map(|policy| catalog.find_by_id(policy.service))
+            .collect();
+        compare_limits(current, updated, &services, self.network, self.now())
     }
 
     /// Compares two versions of an agent's limits, and simulates both on the agent's newest decisions.
-    async fn compare_limits(
+    async fn compare_and_simulate(
         &self,
         current: AgentLimits<'_>,
         proposed_limits: AgentLimits<'_>,
-        (services, catalog): (&[&Service], &Catalog),
+        catalog: &Catalog,
         days: PreviewDays,
     ) -> Result<UpdatePreview> {
         let agent = current.agent;
         let findings = find_rule_findings(&proposed_limits, catalog, self.now());
-        let comparison = compare_limits(&current, &proposed_limits, services, self.network, self.now());
+        let comparison = self.compare_limits(&current, &proposed_limits, catalog);
         let range = days.range_until(self.now());
         let mut backtest = Backtest::for_update(to_proposed_limits(&current), to_proposed_limits(&proposed_limits));
         let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MAX_CALLS);
@@ -158,17 +171,4 @@ impl People {
             findings,
         })
     }
-}
-
-/// An update replaces the current policy for the same service.
-fn replace_policies(
-    current: &[EnabledService],
-    updates: impl IntoIterator<Item = EnabledService>,
-) -> Vec<EnabledService> {
-    let mut policies = current.to_vec();
-    for update in updates {
-        policies.retain(|policy| policy.service != update.service);
-        policies.push(update);
-    }
-    policies
 }

@@ -4,20 +4,20 @@ use crate::agents::owned::OwnedAgent;
 use crate::agents::owned::require_id;
 use crate::preview::api::{FindingView, PreviewView, RequestedUpdate};
 use crate::request::{combine_results_and_errors, created_response};
-use crate::rules::operations::{CheckedRule, RuleUsage};
+use crate::rules::operations::RuleUsage;
 use crate::state::{People, PeopleState};
 use axum::Json;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use purser_api::{
     Body, BodyPath, Id, IfMatch, Listed, Member as _, Parameters, Reply, RuleView, ValidationErrors, endpoint,
     parse_number_in_range, parse_seconds, view, with_etag,
 };
 use purser_domain::{
-    Address, Agent, AgentId, Amount, ApprovalException, AutomaticFreeze, CalendarPeriod, Catalog, Category, Duration,
-    Error, KeyId, LimitAction, MAX_BUDGET_WINDOW, MAX_COUNT, MAX_FREEZE_MULTIPLE, MAX_PERCENT, MIN_BUDGET_WINDOW,
-    MIN_COUNT_WINDOW, MIN_FREEZE_MULTIPLE, MIN_INTERVAL, MIN_MEDIAN_PRICES, OperationSlug, RuleId, RuleKind,
-    RuleWindow, Schedule, SchedulePeriod, ServiceSlug, Timestamp, UsualPrice, ValidationError, Vendor, WindowPeriod,
-    ZoneName,
+    Address, Agent, AgentId, Amount, ApprovalException, AutomaticFreeze, CalendarPeriod, Catalog, Category,
+    CheckedRule, Duration, Error, KeyId, LimitAction, LimitUpdate, MAX_BUDGET_WINDOW, MAX_COUNT, MAX_FREEZE_MULTIPLE,
+    MAX_PERCENT, MIN_BUDGET_WINDOW, MIN_COUNT_WINDOW, MIN_FREEZE_MULTIPLE, MIN_INTERVAL, MIN_MEDIAN_PRICES,
+    OperationSlug, RuleId, RuleKind, RuleUpdate, RuleWindow, Schedule, SchedulePeriod, ServiceSlug, Timestamp,
+    UsualPrice, ValidationError, Vendor, WindowPeriod, ZoneName,
 };
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -598,13 +598,8 @@ pub(crate) async fn add_rule(
     let kind = body.json().and_then(|body| parse_rule(&body, &edition.catalog));
     let kind = combine_results_and_errors(kind, query.0);
     let ((kind, request), if_match) = combine_results_and_errors(kind, if_match.into_precondition())?;
-    if let Some(days) = request.preview_days() {
-        let preview = people.preview_added_rule(&owned, if_match, &kind, days).await?;
-        return Ok(PreviewView::new(preview).into_response());
-    }
-    let owned = owned.with_reason(request.edit_reason);
-    let (owned, id) = people.add_rule(owned, if_match, &kind).await?;
-    Ok(created_response(rule_response(&people, &owned, id).await?))
+    let update = LimitUpdate::Rules(RuleUpdate::Add(people.new_rule_id()?, kind));
+    request.save_or_preview(&people, owned, if_match, &update).await
 }
 
 /// Replace a rule with another rule of the same kind.
@@ -626,13 +621,8 @@ pub(crate) async fn replace_rule(
     let kind = body.json().and_then(|body| parse_rule(&body, &edition.catalog));
     let kind = combine_results_and_errors(kind, query.0);
     let ((kind, request), if_match) = combine_results_and_errors(kind, if_match.into_precondition())?;
-    if let Some(days) = request.preview_days() {
-        let preview = people.preview_replaced_rule(&owned, if_match, id, &kind, days).await?;
-        return Ok(PreviewView::new(preview).into_response());
-    }
-    let owned = owned.with_reason(request.edit_reason);
-    let owned = people.replace_rule(owned, if_match, id, &kind).await?;
-    Ok(rule_response(&people, &owned, id).await?)
+    let update = LimitUpdate::Rules(RuleUpdate::Replace(id, kind));
+    request.save_or_preview(&people, owned, if_match, &update).await
 }
 
 /// Remove a rule.
@@ -650,19 +640,25 @@ pub(crate) async fn remove_rule(
 ) -> Reply {
     let rule = require_existing_rule(owned.agent(), rule)?;
     let (request, if_match) = combine_results_and_errors(query.0, if_match.into_precondition())?;
-    if let Some(days) = request.preview_days() {
-        let preview = people.preview_removed_rule(&owned, if_match, rule, days).await?;
-        return Ok(PreviewView::new(preview).into_response());
-    }
-    let owned = owned.with_reason(request.edit_reason);
-    let owned = people.remove_rule(owned, if_match, rule).await?;
+    let update = LimitUpdate::Rules(RuleUpdate::Remove(rule));
+    request.save_or_preview(&people, owned, if_match, &update).await
+}
+
+/// Creates the response to a saved update: the rule, or the ID of a removed rule.
+pub(crate) async fn rules_update_response(people: &People, owned: &OwnedAgent, update: &RuleUpdate) -> Reply {
     let Agent { id, version, .. } = *owned.agent();
-    let removed = RemovedRule {
-        agent_id: id,
-        version,
-        rule_id: rule,
-    };
-    Ok(with_etag(version, Json(removed)))
+    match *update {
+        RuleUpdate::Add(rule, _) => Ok(created_response(rule_response(people, owned, rule).await?)),
+        RuleUpdate::Replace(rule, _) => Ok(rule_response(people, owned, rule).await?),
+        RuleUpdate::Remove(rule) => {
+            let removed = RemovedRule {
+                agent_id: id,
+                version,
+                rule_id: rule,
+            };
+            Ok(with_etag(version, Json(removed)))
+        }
+    }
 }
 
 /// Handlers call this first, so that an unknown rule is 404 regardless of other errors.

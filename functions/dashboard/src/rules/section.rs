@@ -4,7 +4,7 @@ use crate::agents::contents::AgentPage;
 use crate::history;
 use crate::preview::section as preview;
 use crate::rules::api::parse_rule;
-use crate::rules::operations::{CheckedRule, RuleUsage};
+use crate::rules::operations::RuleUsage;
 use crate::ui::bar::usage_bar;
 use crate::ui::datetime::largest_whole_unit;
 use crate::ui::form::{BoxOption, FieldOf, Form, FormName, Inputs, RuleForm, set_field};
@@ -13,8 +13,8 @@ use crate::ui::money::used_amount;
 use crate::ui::phrases;
 use maud::{Markup, html};
 use purser_domain::{
-    Amount, AutomaticFreeze, Catalog, Category, Duration, KeyId, LimitAction, MAX_BUDGET_WINDOW, MAX_COUNT,
-    MAX_FREEZE_MULTIPLE, MAX_PERCENT, MIN_FREEZE_MULTIPLE, MIN_MEDIAN_PRICES, RuleKind, RuleWindow, Service,
+    Amount, AutomaticFreeze, Catalog, Category, CheckedRule, Duration, KeyId, LimitAction, MAX_BUDGET_WINDOW,
+    MAX_COUNT, MAX_FREEZE_MULTIPLE, MAX_PERCENT, MIN_FREEZE_MULTIPLE, MIN_MEDIAN_PRICES, RuleKind, RuleWindow, Service,
     ServiceSlug, UsualPrice, Vendor, WindowPeriod, ZoneName,
 };
 use serde_json::{Value, json};

@@ -3,7 +3,6 @@
 use crate::agents::owned::{OwnedAgent, require_id};
 use crate::caller::Caller;
 use crate::keys::operations::{IssuedKey, issued_key, key_rejection_error};
-use crate::rules::operations::rule_rejection_error;
 use crate::state::People;
 use purser_api::{AgentCredentials, Precondition};
 use purser_domain::{
@@ -64,7 +63,7 @@ impl People {
         let mut new = NewKey::from_random(agent, self.entropy.random_bytes()?, now);
         new.record.opened_by = Some(caller.key);
         new.record.scope = run.scope.clone();
-        let rule = RuleId::from_uuid(self.random_uuid()?);
+        let rule = self.new_rule_id()?;
         let window = RuleWindow::for_run(new.record.id);
         let budget = RuleKind::BudgetLimit {
             limit: run.limit,
@@ -78,7 +77,7 @@ impl People {
             let key = agent.narrow_run_key(new.record.clone(), now)?;
             let agent = agent.without_budgets_of_ended_keys(now);
             let agent = agent.with_key(key, now).map_err(key_rejection_error)?;
-            agent.with_rule(rule, budget.clone()).map_err(rule_rejection_error)
+            Ok(agent.with_rule(rule, budget.clone())?)
         };
         let action = Act::new(AuditKind::KeyCreated)
             .on_agent(agent)

@@ -9,17 +9,17 @@ use crate::preview::api::PreviewView;
 use crate::preview::api::RequestedUpdate;
 use crate::request::ServiceReference;
 use crate::request::{combine_results_and_errors, created_response, precondition_or_any_version};
-use crate::services::operations::{EnableService, GovernedService, ServiceUpdate, find_service_id};
+use crate::services::operations::{GovernedService, SavedService, find_open_service, find_service_id};
 use crate::state::{People, PeopleState};
 use axum::Json;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use purser_api::{
     Body, BodyPath, Id, IfMatch, Member as _, Nullable, OptionalIfMatch, Parameters, PolicyView, Reply, Text,
     ValidationErrors, endpoint, errors, view, with_etag,
 };
 use purser_domain::{
-    Agent, AgentId, Amount, Catalog, DomainPattern, Operation, OperationSlug, PolicyChange, PolicyUpdate, Result,
-    Service, ServiceId, SpendPolicy, Timestamp, ValidationError,
+    Agent, AgentId, Amount, Catalog, DomainPattern, LimitUpdate, Operation, OperationSlug, PolicyChange, PolicyUpdate,
+    Result, Service, ServiceId, ServiceUpdate, SpendPolicy, Timestamp, ValidationError,
 };
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -118,13 +118,16 @@ impl ServiceView {
     }
 }
 
-pub(crate) fn service_response(
-    people: &People,
-    owned: &OwnedAgent,
-    service: &GovernedService,
-    catalog: &Catalog,
-) -> Response {
-    ServiceView::new(owned.agent(), service, catalog, people).into_http_response()
+/// Creates the response to a saved update.
+pub(crate) async fn service_update_response(people: &People, owned: &OwnedAgent, saved: SavedService) -> Reply {
+    let service = people.read_governed_service(owned, saved.record).await?;
+    let edition = people.current_catalog().await?;
+    let response = ServiceView::new(owned.agent(), &service, &edition.catalog, people).into_http_response();
+    Ok(if saved.is_new {
+        created_response(response)
+    } else {
+        response
+    })
 }
 
 /// The agent's service after the update. If the request has `preview=true`, the preview of the update instead.
@@ -307,30 +310,30 @@ pub(crate) fn parse_policy_change(
     Some((service.id, PolicyChange { enabled, policy }))
 }
 
-/// Accepts an unknown service, which `enable_agent_service` rejects.
-pub(crate) fn parse_enable_request(body: &Value, catalog: &Catalog) -> Result<EnableService> {
+/// Parses the service's slug or UUID, and the policy fields with other values than their defaults. Accepts an unknown
+/// service, which [`find_open_service`] rejects.
+pub(crate) fn parse_enable_request(body: &Value, catalog: &Catalog) -> Result<(String, PolicyUpdate)> {
     let mut errors = ValidationErrors::default();
     reject_ambiguous_body(body, &mut errors);
-    let enable = EnableBody::read(body, BodyPath::Body, &mut errors).map(|body| EnableService {
-        policy: either_policy!(body),
-        service: body.service_id.0,
+    let enable = EnableBody::read(body, BodyPath::Body, &mut errors).map(|body| {
+        let policy = either_policy!(body);
+        (body.service_id.0, policy)
     });
-    if let Some(enable) = &enable
-        && let Some(service) = catalog.find_by_reference(&enable.service)
+    if let Some((reference, policy)) = &enable
+        && let Some(service) = catalog.find_by_reference(reference)
     {
-        errors.extend(policy_errors(body, &enable.policy, Some(service)));
+        errors.extend(policy_errors(body, policy, Some(service)));
     }
     errors.finish(enable)
 }
 
 /// `service` is `None` if the service left the catalog.
-pub(crate) fn parse_service_update(body: &Value, service: Option<&Service>) -> Result<ServiceUpdate> {
+pub(crate) fn parse_service_update(body: &Value, service: Option<&Service>) -> Result<PolicyChange> {
     let mut errors = ValidationErrors::default();
     reject_ambiguous_body(body, &mut errors);
-    let update = ServiceEditBody::read(body, BodyPath::Body, &mut errors).map(|body| ServiceUpdate {
+    let update = ServiceEditBody::read(body, BodyPath::Body, &mut errors).map(|body| PolicyChange {
         enabled: body.enabled,
         policy: either_policy!(body),
-        ended_raise: None,
     });
     if let Some(update) = &update {
         errors.extend(policy_errors(body, &update.policy, service));
@@ -421,19 +424,11 @@ pub(crate) async fn enable_service(
         .json()
         .and_then(|body| parse_enable_request(&body, &edition.catalog));
     let enable = combine_results_and_errors(enable, query.0);
-    let ((enable, request), if_match) = combine_results_and_errors(enable, precondition_or_any_version(if_match))?;
-    if let Some(days) = request.preview_days() {
-        let preview = people.preview_enabling(&owned, if_match, &enable, days).await?;
-        return Ok(PreviewView::new(preview).into_response());
-    }
-    let owned = owned.with_reason(request.edit_reason);
-    let enabling = people.enable_agent_service(&owned, if_match, &enable).await?;
-    let response = ServiceView::new(owned.agent(), &enabling.service, &edition.catalog, &people).into_http_response();
-    Ok(if enabling.is_new {
-        created_response(response)
-    } else {
-        response
-    })
+    let (((reference, policy), request), if_match) =
+        combine_results_and_errors(enable, precondition_or_any_version(if_match))?;
+    let service = find_open_service(&edition.catalog, &reference)?;
+    let update = LimitUpdate::Service(service, ServiceUpdate::Enable(policy));
+    request.save_or_preview(&people, owned, if_match, &update).await
 }
 
 /// Read one of an agent's services, with its policy and spending.
@@ -475,17 +470,10 @@ pub(crate) async fn update_agent_service(
         .await?;
     let service = edition.catalog.find_by_id(id);
     let update = body.json().and_then(|body| parse_service_update(&body, service));
-    let update = combine_results_and_errors(update, query.0);
-    let ((update, request), if_match) = combine_results_and_errors(update, if_match.into_precondition())?;
-    if let Some(days) = request.preview_days() {
-        let preview = people
-            .preview_service_update(&owned, if_match, id, &update, days)
-            .await?;
-        return Ok(PreviewView::new(preview).into_response());
-    }
-    let owned = owned.with_reason(request.edit_reason);
-    let service = people.update_service(&owned, if_match, id, &update).await?;
-    Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).into_http_response())
+    let change = combine_results_and_errors(update, query.0);
+    let ((change, request), if_match) = combine_results_and_errors(change, if_match.into_precondition())?;
+    let update = LimitUpdate::Service(id, ServiceUpdate::Change(change));
+    request.save_or_preview(&people, owned, if_match, &update).await
 }
 
 /// Disable a service for an agent. The policy is kept.
@@ -504,18 +492,7 @@ pub(crate) async fn disable_service(
     let id = people
         .require_agent_service(&owned, find_service_id(&edition.catalog, &reference)?)
         .await?;
-    let disabled = ServiceUpdate {
-        enabled: Some(false),
-        ..ServiceUpdate::default()
-    };
     let (request, if_match) = combine_results_and_errors(query.0, if_match.into_precondition())?;
-    if let Some(days) = request.preview_days() {
-        let preview = people
-            .preview_service_update(&owned, if_match, id, &disabled, days)
-            .await?;
-        return Ok(PreviewView::new(preview).into_response());
-    }
-    let owned = owned.with_reason(request.edit_reason);
-    let service = people.update_service(&owned, if_match, id, &disabled).await?;
-    Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).into_http_response())
+    let update = LimitUpdate::Service(id, ServiceUpdate::for_status(false));
+    request.save_or_preview(&people, owned, if_match, &update).await
 }

@@ -3,34 +3,15 @@
 //! A record's version starts at 1. Version 0 means that no record exists.
 
 use crate::agents::owned::OwnedAgent;
-use crate::preview::operations::{PreviewDays, UpdatePreview};
 use crate::several::run_concurrently;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Amount, ApprovalId, AuditChanges, AuditKind, Caps, Catalog, EnabledService, Error, ErrorKind, PolicyUpdate,
-    Result, Service, ServiceId, Spend, SpendPolicy, WindowPeriod, WindowScope,
+    Act, Amount, AuditChanges, Caps, Catalog, EnabledService, Error, ErrorKind, PolicyChange, PolicyUpdate, Result,
+    ServiceId, ServiceUpdate, Spend, WindowPeriod, WindowScope,
 };
-use purser_store::{AuditEntry, Backoff, UpdateResult};
+use purser_store::{Backoff, UpdateResult};
 use std::sync::Arc;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EnableService {
-    /// The service's slug or UUID, as the caller sent it.
-    pub(crate) service: String,
-    /// The policy fields with other values than their defaults.
-    pub(crate) policy: PolicyUpdate,
-}
-
-/// New values for some fields of an agent's record of a service.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ServiceUpdate {
-    /// Whether the agent may pay the service at all.
-    pub(crate) enabled: Option<bool>,
-    pub(crate) policy: PolicyUpdate,
-    /// The approval whose temporary limit increase the update removes from the policy.
-    pub(crate) ended_raise: Option<ApprovalId>,
-}
 
 /// An agent's record of a service, and the spending that counts against the daily cap.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,9 +29,10 @@ impl GovernedService {
     }
 }
 
+/// An agent's record of a service after an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Enabling {
-    pub(crate) service: GovernedService,
+pub(crate) struct SavedService {
+    pub(crate) record: EnabledService,
     /// False if the agent already had a record of the service, enabled or disabled.
     pub(crate) is_new: bool,
 }
@@ -72,119 +54,32 @@ impl People {
         Ok(self.read_policy_record(owned, id).await?.service)
     }
 
-    /// Enables a service that agents may pay ([`Service::is_open`]). Omitted policy fields get their default values.
-    pub(crate) async fn enable_agent_service(
+    /// Saves an update of the agent's record of a service. If nothing changes, nothing is written. Wider limits require a
+    /// recent sign-in.
+    pub(crate) async fn save_service(
         &self,
         owned: &OwnedAgent,
         if_match: Precondition,
-        request: &EnableService,
-    ) -> Result<Enabling> {
-        let edition = self.current_catalog().await?;
-        let service = find_open_service(&edition.catalog, request)?;
-        let action = Act::new(AuditKind::ServiceEnabled)
-            .on_agent(owned.agent().id)
-            .about_service(service.id);
-        let enabling = self.store_enabled_service(owned, if_match, &action, service.id, &request.policy);
-        self.audit_rejection(owned.acting(), &action, enabling).await
-    }
-
-    pub(crate) async fn preview_enabling(
-        &self,
-        owned: &OwnedAgent,
-        if_match: Precondition,
-        request: &EnableService,
-        days: PreviewDays,
-    ) -> Result<UpdatePreview> {
-        let edition = self.current_catalog().await?;
-        let service = find_open_service(&edition.catalog, request)?.id;
-        let current = self.ledger.find_enabled_service(owned.agent().id, service).await?;
-        let version = current.map_or(0, |record| record.version);
-        if_match.check_version(version)?;
-        let record = EnabledService {
-            service,
-            version,
-            enabled: true,
-            policy: SpendPolicy::spec_defaults().apply(&request.policy),
-        };
-        self.preview_policy(owned, record, days).await
-    }
-
-    async fn store_enabled_service(
-        &self,
-        owned: &OwnedAgent,
-        if_match: Precondition,
-        action: &Act,
         service: ServiceId,
-        update: &PolicyUpdate,
-    ) -> Result<Enabling> {
-        let policy = SpendPolicy::spec_defaults().apply(update);
-        let mut backoff = Backoff::new();
-        loop {
-            let current = self.ledger.find_enabled_service(owned.agent().id, service).await?;
-            let version = current.as_ref().map_or(0, |record| record.version);
-            if_match.check_version(version)?;
-            if let Some(record) = &current
-                && record.enabled
-                && record.policy == policy
-            {
-                return Ok(Enabling {
-                    service: self.read_governed_service(owned, record.clone()).await?,
-                    is_new: false,
-                });
-            }
-            let record = EnabledService {
-                service,
-                version: version.saturating_add(1),
-                enabled: true,
-                policy: policy.clone(),
-            };
-            self.require_recent_sign_in_to_widen(owned, current.as_ref(), &record)?;
-            let entry = self.policy_audit_entry(owned, action, current.as_ref(), &record)?;
-            match self.ledger.put_policy(owned.agent().id, &record, &entry).await? {
-                UpdateResult::Stored => {
-                    return Ok(Enabling {
-                        service: self.read_governed_service(owned, record).await?,
-                        is_new: current.is_none(),
-                    });
-                }
-                UpdateResult::Conflict => backoff.wait_for_retry().await?,
-            }
-        }
+        update: &ServiceUpdate,
+    ) -> Result<SavedService> {
+        let action = update.act(service).on_agent(owned.agent().id);
+        let saved = self.store_service_update(owned, if_match, &action, service, update);
+        self.audit_rejection(owned.acting(), &action, saved).await
     }
 
-    /// If nothing changes, nothing is written.
-    pub(crate) async fn update_service(
+    /// Saves a change to `current`, the record that the change was based on. Enables a service without a record.
+    pub(crate) async fn save_service_of_record(
         &self,
         owned: &OwnedAgent,
-        if_match: Precondition,
-        id: ServiceId,
-        update: &ServiceUpdate,
-    ) -> Result<GovernedService> {
-        let kind = match update.enabled {
-            Some(true) => AuditKind::ServiceEnabled,
-            Some(false) => AuditKind::ServiceDisabled,
-            None => AuditKind::PolicyEdited,
-        };
-        let action = Act::new(kind).on_agent(owned.agent().id).about_service(id);
-        let updated = self.store_service_update(owned, if_match, &action, id, update);
-        self.audit_rejection(owned.acting(), &action, updated).await
-    }
-
-    pub(crate) async fn preview_service_update(
-        &self,
-        owned: &OwnedAgent,
-        if_match: Precondition,
-        id: ServiceId,
-        update: &ServiceUpdate,
-        days: PreviewDays,
-    ) -> Result<UpdatePreview> {
-        let edition = self.current_catalog().await?;
-        let service = edition.catalog.find_by_id(id);
-        check_policy_update(&update.policy, service)?;
-        let current = self.read_policy_record(owned, id).await?;
-        if_match.check_version(current.version)?;
-        let updated = apply_service_update(&current, update, service)?;
-        self.preview_policy(owned, updated, days).await
+        current: Option<&EnabledService>,
+        service: ServiceId,
+        change: PolicyChange,
+    ) -> Result<SavedService> {
+        let update = ServiceUpdate::for_record(current, change);
+        let if_match = Precondition::Version(current.map_or(0, |current| current.version));
+        // Boxed, because the futures of updates are large.
+        Box::pin(self.save_service(owned, if_match, service, &update)).await
     }
 
     async fn store_service_update(
@@ -192,24 +87,35 @@ impl People {
         owned: &OwnedAgent,
         if_match: Precondition,
         action: &Act,
-        id: ServiceId,
+        service: ServiceId,
         update: &ServiceUpdate,
-    ) -> Result<GovernedService> {
+    ) -> Result<SavedService> {
+        let agent = owned.agent().id;
         let edition = self.current_catalog().await?;
-        let service = edition.catalog.find_by_id(id);
-        check_policy_update(&update.policy, service)?;
+        let listed = edition.catalog.find_by_id(service);
         let mut backoff = Backoff::new();
         loop {
-            let current = self.read_policy_record(owned, id).await?;
-            if_match.check_version(current.version)?;
-            let record = apply_service_update(&current, update, service)?;
-            if record.enabled == current.enabled && record.policy == current.policy {
-                return self.read_governed_service(owned, current).await;
+            let current = self.ledger.find_enabled_service(agent, service).await?;
+            if_match.check_version(update.replaced_version(current.as_ref())?)?;
+            let record = update.apply(service, current.as_ref(), listed)?;
+            if let Some(current) = &current
+                && record.enabled == current.enabled
+                && record.policy == current.policy
+            {
+                let (record, is_new) = (current.clone(), false);
+                return Ok(SavedService { record, is_new });
             }
-            self.require_recent_sign_in_to_widen(owned, Some(&current), &record)?;
-            let entry = self.policy_audit_entry(owned, action, Some(&current), &record)?;
-            match self.ledger.put_policy(owned.agent().id, &record, &entry).await? {
-                UpdateResult::Stored => return self.read_governed_service(owned, record).await,
+            if record.widens(current.as_ref()) {
+                self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
+            }
+            let before = current.as_ref().map(EnabledService::audit_log_fields);
+            let changes = AuditChanges::between(before, Some(record.audit_log_fields()));
+            let entry = self.audit_entry(owned.acting(), action, changes)?;
+            match self.ledger.put_policy(agent, &record, &entry).await? {
+                UpdateResult::Stored => {
+                    let is_new = current.is_none();
+                    return Ok(SavedService { record, is_new });
+                }
                 UpdateResult::Conflict => backoff.wait_for_retry().await?,
             }
         }
@@ -221,20 +127,19 @@ impl People {
         owned: &OwnedAgent,
         update: &PolicyUpdate,
     ) -> Result<Vec<ServiceId>> {
-        check_policy_update(update, None)?;
         let records = self.ledger.list_enabled_services(owned.agent()).await?;
         let unlimited = records
             .into_iter()
             .filter(|record| record.enabled && record.policy.is_permissive());
         let updated = run_concurrently(unlimited, |record| {
             let (people, owned) = (Arc::clone(self), owned.clone());
-            let change = ServiceUpdate {
+            let update = ServiceUpdate::Change(PolicyChange {
+                enabled: None,
                 policy: update.clone(),
-                ..ServiceUpdate::default()
-            };
+            });
             async move {
                 let if_match = Precondition::Version(record.version);
-                match people.update_service(&owned, if_match, record.service, &change).await {
+                match people.save_service(&owned, if_match, record.service, &update).await {
                     Ok(_) => Ok(Some(record.service)),
                     Err(error) if matches!(error.kind(), ErrorKind::VersionConflict { .. }) => Ok(None),
                     Err(error) => Err(error),
@@ -244,37 +149,16 @@ impl People {
         Ok(updated.await?.into_iter().flatten().collect())
     }
 
-    /// Requires a recent sign-in if the record `after` allows more than the record `before`.
-    fn require_recent_sign_in_to_widen(
-        &self,
-        owned: &OwnedAgent,
-        before: Option<&EnabledService>,
-        after: &EnabledService,
-    ) -> Result<()> {
-        if after.widens(before) {
-            self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
-        }
-        Ok(())
-    }
-
-    fn policy_audit_entry(
-        &self,
-        owned: &OwnedAgent,
-        action: &Act,
-        before: Option<&EnabledService>,
-        after: &EnabledService,
-    ) -> Result<AuditEntry> {
-        let before = before.map(EnabledService::audit_log_fields);
-        let changes = AuditChanges::between(before, Some(after.audit_log_fields()));
-        self.audit_entry(owned.acting(), action, changes)
-    }
-
     async fn read_policy_record(&self, owned: &OwnedAgent, id: ServiceId) -> Result<EnabledService> {
         let record = self.ledger.find_enabled_service(owned.agent().id, id).await?;
         record.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    async fn read_governed_service(&self, owned: &OwnedAgent, record: EnabledService) -> Result<GovernedService> {
+    pub(crate) async fn read_governed_service(
+        &self,
+        owned: &OwnedAgent,
+        record: EnabledService,
+    ) -> Result<GovernedService> {
         let item = self.read_governed_services(owned, vec![record]).await?.pop();
         item.ok_or_else(|| {
             Error::internal(
@@ -313,43 +197,8 @@ pub(crate) fn find_service_id(catalog: &Catalog, reference: &str) -> Result<Serv
     id.ok_or_else(|| ErrorKind::NotFound.into())
 }
 
-/// Returns `service_not_found` if agents may not pay the service ([`Service::is_open`]).
-fn find_open_service<'a>(catalog: &'a Catalog, request: &EnableService) -> Result<&'a Service> {
-    let service = catalog.find_by_reference(&request.service);
-    let service = service
-        .filter(|service| service.is_open())
-        .ok_or(ErrorKind::ServiceNotFound)?;
-    check_policy_update(&request.policy, Some(service))?;
-    Ok(service)
-}
-
-/// Enabling a disabled service requires that agents may pay the service ([`Service::is_open`]).
-fn apply_service_update(
-    current: &EnabledService,
-    update: &ServiceUpdate,
-    service: Option<&Service>,
-) -> Result<EnabledService> {
-    let enabled = update.enabled.unwrap_or(current.enabled);
-    if enabled && !current.enabled && !service.is_some_and(Service::is_open) {
-        return Err(ErrorKind::ServiceNotFound.into());
-    }
-    let mut policy = current.policy.clone().apply(&update.policy);
-    policy
-        .raises
-        .retain(|increase| Some(increase.approval) != update.ended_raise);
-    Ok(EnabledService {
-        service: current.service,
-        version: current.version.saturating_add(1),
-        enabled,
-        policy,
-    })
-}
-
-fn check_policy_update(policy: &PolicyUpdate, service: Option<&Service>) -> Result<()> {
-    let errors = policy.validation_errors(service);
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(Error::invalid(errors))
-    }
+/// Returns `service_not_found` if agents may not pay the service (`Service::is_open`).
+pub(crate) fn find_open_service(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
+    let service = catalog.find_by_reference(reference).filter(|service| service.is_open());
+    Ok(service.ok_or(ErrorKind::ServiceNotFound)?.id)
 }

@@ -132,7 +132,7 @@ pub(crate) async fn attach_shadow(
         return Err(Error::invalid(errors).into());
     }
     if let Some(days) = query.preview_days() {
-        let preview = people.preview_limits(&owned, &terms, days).await?;
+        let preview = people.preview_tested_limits(&owned, &terms, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
     let owned = owned.with_reason(query.edit_reason);

@@ -4,14 +4,13 @@
 //! attempt continues, because completed updates change nothing.
 
 use crate::agents::owned::{OwnedAgent, require_valid_exceptions};
-use crate::history::operations::{audited_rules, full_policy_update};
-use crate::services::operations::{EnableService, ServiceUpdate};
+use crate::history::operations::audited_rules;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
     Act, Agent, AgentLimits, AuditChanges, AuditFields, AuditKind, Backtest, BacktestResult, Catalog, Comparison,
-    EnabledService, ErrorKind, ProposedLimits, Result, RuleId, Service, ServiceId, Shadow, TestedLimits, Timestamp,
-    UserId, compare_limits,
+    EnabledService, ErrorKind, PolicyChange, ProposedLimits, Result, ServiceId, Shadow, TestedLimits, Timestamp,
+    UserId,
 };
 use purser_store::BacktestReads;
 use std::time::Duration;
@@ -191,8 +190,14 @@ impl People {
             owned = Box::pin(self.promote_shadow_rules(owned, updated)).await?;
         }
         for policy in &policies {
-            // Boxed, because the futures of updates are large.
-            Box::pin(self.promote_service_policy(&owned, of(policy.service), policy, &edition.catalog)).await?;
+            let change = PolicyChange {
+                enabled: of(policy.service)
+                    .is_none_or(|current| current.enabled != policy.enabled)
+                    .then_some(policy.enabled),
+                policy: policy.policy.clone().into(),
+            };
+            self.save_service_of_record(&owned, of(policy.service), policy.service, change)
+                .await?;
         }
         if let Some(updated) = updated.as_ref().filter(|_| has_wider_rules) {
             owned = Box::pin(self.promote_shadow_rules(owned, updated)).await?;
@@ -218,55 +223,11 @@ impl People {
         .await
     }
 
-    async fn promote_service_policy(
-        &self,
-        owned: &OwnedAgent,
-        current: Option<&EnabledService>,
-        policy: &EnabledService,
-        catalog: &Catalog,
-    ) -> Result<()> {
-        let update = full_policy_update(policy.policy.clone());
-        if let Some(current_value) = current {
-            let update = ServiceUpdate {
-                enabled: (policy.enabled != current_value.enabled).then_some(policy.enabled),
-                policy: update,
-                ended_raise: None,
-            };
-            let if_match = Precondition::Version(current_value.version);
-            self.update_service(owned, if_match, policy.service, &update).await?;
-        } else {
-            let service = catalog.find_by_id(policy.service).ok_or(ErrorKind::ServiceNotFound)?;
-            let enable = EnableService {
-                service: service.slug.to_string(),
-                policy: update,
-            };
-            self.enable_agent_service(owned, Precondition::Version(0), &enable)
-                .await?;
-        }
-        Ok(())
-    }
-
     fn compare_with_shadow_policy(&self, agent: &Agent, current: &CurrentLimits, catalog: &Catalog) -> Comparison {
-        let (updated, policies) = current.candidate.apply(agent, &current.policies);
-        let services: Vec<&Service> = policies
-            .iter()
-            .filter_map(|policy| catalog.find_by_id(policy.service))
-            .collect();
-        let before = AgentLimits {
-            agent,
-            policies: &current.policies,
-        };
-        let now = AgentLimits {
-            agent: &updated,
-            policies: &policies,
-        };
-        compare_limits(&before, &now, &services, self.network, self.now())
-    }
-
-    fn new_rule_id(&self) -> Result<RuleId> {
-        Ok(RuleId::from_uuid(
-            uuid::Builder::from_random_bytes(self.entropy.random_bytes()?).into_uuid(),
-        ))
+        let (updated_agent, updated) = current.candidate.apply(agent, &current.policies);
+        let limits = |agent, policies| AgentLimits { agent, policies };
+        let before = limits(agent, current.policies.as_slice());
+        self.compare_limits(&before, &limits(&updated_agent, &updated), catalog)
     }
 }
 

@@ -9,15 +9,13 @@ use crate::agents::outcome::BulkOutcome;
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::history::operations::Direction;
-use crate::rules::operations::rule_rejection_error;
-use crate::services::operations::{EnableService, ServiceUpdate};
 use crate::several::run_concurrently;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
     Act, Agent, AgentId, AuditChanges, AuditFields, AuditKind, Catalog, EditReason, Error, ErrorKind, FollowedTemplate,
-    LimitDifference, Overrides, PolicyTemplate, Result, RuleId, Service, ServiceMerge, TemplateBases, TemplateKey,
-    TemplateTerms, ValidationError, merge_rules, merge_services,
+    LimitDifference, Overrides, PolicyTemplate, Result, ServiceMerge, TemplateBases, TemplateKey, TemplateTerms,
+    ValidationError, merge_rules, merge_services,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -205,9 +203,9 @@ impl People {
         let services = merge_services(terms, of, &current, starts, &edition.catalog, overrides);
         let mut ids = Vec::new();
         for _ in terms.rules.iter().flatten() {
-            ids.push(RuleId::from_uuid(self.random_uuid()?));
+            ids.push(self.new_rule_id()?);
         }
-        let (updated, rules) = merge_rules(terms, of, agent.clone(), overrides, ids).map_err(rule_rejection_error)?;
+        let (updated, rules) = merge_rules(terms, of, agent.clone(), overrides, ids)?;
         let changed_policies = services
             .iter()
             .filter_map(|merge| Some((merge.present.as_ref(), merge.merged_policy_if_changed()?)));
@@ -263,10 +261,9 @@ impl People {
                 .store_followed_template(owned, action, &followed, first.as_deref())
                 .await?;
         }
-        let edition = self.current_catalog().await?;
         for (_, merge) in &policies {
-            // Boxed, because the futures of updates are large.
-            Box::pin(self.apply_service_limits(&owned, merge, &edition.catalog)).await?;
+            self.save_service_of_record(&owned, merge.present.as_ref(), merge.service, merge.change.clone())
+                .await?;
         }
         let followed = FollowedTemplate::fully_applied(template.name.clone(), template.version);
         let owned = self
@@ -292,30 +289,6 @@ impl People {
             })
         };
         Box::pin(self.update_agent_record(owned, if_match, action.clone(), change)).await
-    }
-
-    async fn apply_service_limits(&self, owned: &OwnedAgent, merge: &ServiceMerge, catalog: &Catalog) -> Result<()> {
-        let policy = merge.change.policy.clone();
-        if let Some(current) = &merge.present {
-            let update = ServiceUpdate {
-                enabled: merge.change.enabled,
-                policy,
-                ended_raise: None,
-            };
-            let if_match = Precondition::Version(current.version);
-            self.update_service(owned, if_match, merge.service, &update).await?;
-        } else {
-            let service = catalog
-                .find_by_id(merge.service)
-                .filter(|service| Service::is_open(service));
-            let enable = EnableService {
-                service: service.ok_or(ErrorKind::ServiceNotFound)?.slug.to_string(),
-                policy,
-            };
-            self.enable_agent_service(owned, Precondition::Version(0), &enable)
-                .await?;
-        }
-        Ok(())
     }
 }
 
