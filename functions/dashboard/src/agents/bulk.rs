@@ -202,12 +202,10 @@ impl People {
     /// anything changed.
     async fn update_agent_if_changed(self: &Arc<Self>, owned: OwnedAgent, operation: &BulkOperation) -> Result<bool> {
         let version = owned.agent().version;
-        let mut ids = Vec::new();
-        if *operation == BulkOperation::Limit {
-            for _ in LIMITS.to_rules() {
-                ids.push(self.new_rule_id()?);
-            }
-        }
+        let ids = match operation {
+            BulkOperation::Limit => self.new_rule_ids(LIMITS.to_rules().len())?,
+            _ => Vec::new(),
+        };
         let now = self.now();
         let change = |agent: Agent| operation.apply(agent, &ids, now);
         let changed = self

@@ -6,7 +6,7 @@ use crate::state::People;
 use purser_api::{CallerIds, Precondition};
 use purser_domain::{
     Act, Agent, AgentId, AgentName, AgentStatus, AuditChanges, AuditKind, DefaultServices, Error, FollowedTemplate,
-    Labels, Result, Rule, StartingLimits, TemplateName, ValidationError,
+    Labels, Result, StartingLimits, TemplateName, ValidationError,
 };
 use purser_store::CreateAgentResult;
 use serde_json::json;
@@ -160,15 +160,8 @@ impl People {
         // Store the default services before creating the wallet. A later failure would leave an unused KMS key.
         let default_services = self.ledger.store_default_services(&set).await?;
         let (id, wallet) = self.create_wallet(ids).await?;
-        let mut rules = Vec::new();
         let of_template = template.as_ref().and_then(|template| template.terms.rules.clone());
-        for kind in of_template.unwrap_or_else(|| limits.to_rules()) {
-            rules.push(Rule {
-                id: self.new_rule_id()?,
-                version: 1,
-                kind,
-            });
-        }
+        let rules = of_template.unwrap_or_else(|| limits.to_rules());
         let agent = Agent {
             id,
             name: name.as_str().to_owned(),
@@ -177,7 +170,7 @@ impl People {
             status: AgentStatus::Active,
             wallet,
             keys: Vec::new(),
-            rules,
+            rules: Vec::new(),
             archived: false,
             labels: Labels::default(),
             starting_set: Some(default_services),
@@ -186,6 +179,7 @@ impl People {
             former_owners: Vec::new(),
             version: 1,
         };
+        let agent = agent.with_replaced_rules(&rules, || self.new_rule_id())?;
         let action = Act::new(AuditKind::AgentCreated).on_agent(id);
         let changes = AuditChanges::between(None, Some(agent.audit_log_fields()));
         let entry = self.audit_entry(&user.acting, &action, changes)?;

@@ -8,7 +8,6 @@ use crate::request::ServiceReference;
 use crate::request::Version;
 use crate::request::{combine_results_and_errors, parse_page_request};
 use crate::services::api::service_update_response;
-use crate::services::operations::find_service_id;
 use crate::state::PeopleState;
 use axum::Json;
 use axum::http::Uri;
@@ -174,10 +173,7 @@ pub(crate) async fn list_policy_versions(
     Id(ServiceReference(reference)): Id<ServiceReference>,
     uri: Uri,
 ) -> Reply<Json<PolicyVersionList>> {
-    let edition = people.current_catalog().await?;
-    let id = people
-        .require_agent_service(&owned, find_service_id(&edition.catalog, &reference)?)
-        .await?;
+    let id = people.find_agent_service(&owned, &reference).await?;
     let mut query = Query::from_uri(&uri);
     let page_request = parse_page_request(&mut query, cursor::parse_version_cursor);
     let other = query.parse_with("compared_with", cursor::parse_version_cursor, "must be a version");
@@ -210,10 +206,7 @@ pub(crate) async fn restore_policy_version(
     if_match: IfMatch,
     reason: Parameters<AskedReason>,
 ) -> Reply {
-    let edition = people.current_catalog().await?;
-    let id = people
-        .require_agent_service(&owned, find_service_id(&edition.catalog, &reference)?)
-        .await?;
+    let id = people.find_agent_service(&owned, &reference).await?;
     let (reason, if_match) = combine_results_and_errors(reason.0, if_match.into_precondition())?;
     let owned = owned.with_reason(reason.edit_reason);
     let update = people.find_policy_to_restore(&owned, id, version).await?;

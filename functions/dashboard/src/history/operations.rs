@@ -126,19 +126,15 @@ impl People {
         page_request: PageRequest<u64>,
         other: Option<u64>,
     ) -> Result<History<EnabledService>> {
-        let rows = (page_request.before, page_request.limit.saturating_add(1));
-        let versions = self
-            .usage
-            .read_policy_versions(&self.ledger, owned.agent(), service, rows)
-            .await?;
-        if versions.is_empty() && page_request.before.is_none() {
+        let read = |rows| {
+            self.usage
+                .read_policy_versions(&self.ledger, owned.agent(), service, rows)
+        };
+        let history = read_history(page_request, other, &POLICIES, read).await?;
+        if history.items.is_empty() && page_request.before.is_none() {
             return Err(ErrorKind::NotFound.into());
         }
-        let other = match other {
-            None => None,
-            Some(version) => Some(self.read_policy_version(owned, service, version).await?),
-        };
-        Ok(History::new(versions, page_request.limit, other.as_ref(), &POLICIES))
+        Ok(history)
     }
 
     /// Reads a page of the versions of the agent's rules. Compares each version with the version `other`, or with the
@@ -149,16 +145,8 @@ impl People {
         page_request: PageRequest<u64>,
         other: Option<u64>,
     ) -> Result<History<Agent>> {
-        let rows = (page_request.before, page_request.limit.saturating_add(1));
-        let versions = self
-            .usage
-            .read_agent_versions(&self.ledger, owned.agent(), rows)
-            .await?;
-        let other = match other {
-            None => None,
-            Some(version) => Some(self.read_agent_version(owned, version).await?),
-        };
-        Ok(History::new(versions, page_request.limit, other.as_ref(), &RULES))
+        let read = |rows| self.usage.read_agent_versions(&self.ledger, owned.agent(), rows);
+        read_history(page_request, other, &RULES, read).await
     }
 
     /// Counts, for each version on the page and each rule of the version, how many decisions of the last `days` days
@@ -197,25 +185,6 @@ impl People {
         })
     }
 
-    async fn read_policy_version(
-        &self,
-        owned: &OwnedAgent,
-        service: ServiceId,
-        version: u64,
-    ) -> Result<EnabledService> {
-        let only = (version.checked_add(1), 1);
-        let versions = self
-            .usage
-            .read_policy_versions(&self.ledger, owned.agent(), service, only);
-        require_version(versions.await?, version)
-    }
-
-    async fn read_agent_version(&self, owned: &OwnedAgent, version: u64) -> Result<Agent> {
-        let only = (version.checked_add(1), 1);
-        let versions = self.usage.read_agent_versions(&self.ledger, owned.agent(), only);
-        require_version(versions.await?, version)
-    }
-
     /// Returns the update that restores the policy of an earlier version. Operations that have left the catalog are not
     /// restored.
     pub(crate) async fn find_policy_to_restore(
@@ -224,7 +193,11 @@ impl People {
         service: ServiceId,
         version: u64,
     ) -> Result<ServiceUpdate> {
-        let EnabledService { enabled, policy, .. } = self.read_policy_version(owned, service, version).await?;
+        let read = |rows| {
+            self.usage
+                .read_policy_versions(&self.ledger, owned.agent(), service, rows)
+        };
+        let EnabledService { enabled, policy, .. } = find_version(version, read).await?;
         let mut policy = PolicyUpdate::from(policy);
         let edition = self.current_catalog().await?;
         policy.take_unlisted_operations(edition.catalog.find_by_id(service));
@@ -242,7 +215,8 @@ impl People {
         version: u64,
         id: RuleId,
     ) -> Result<(RuleUpdate, RuleId)> {
-        let then = self.read_agent_version(owned, version).await?;
+        let read = |rows| self.usage.read_agent_versions(&self.ledger, owned.agent(), rows);
+        let then = find_version(version, read).await?;
         let rule = then.rules.into_iter().find(|rule| rule.id == id);
         let rule = rule.ok_or(ErrorKind::NotFound)?;
         let edition = self.current_catalog().await?;
@@ -255,7 +229,30 @@ impl People {
     }
 }
 
-fn require_version<T>(versions: Vec<RecordVersion<T>>, version: u64) -> Result<T> {
+/// `read` reads versions below a version number, and at most as many as the second number.
+async fn read_history<T, F>(
+    page_request: PageRequest<u64>,
+    other: Option<u64>,
+    compare: &Compare<T>,
+    read: impl Fn((Option<u64>, u32)) -> F,
+) -> Result<History<T>>
+where
+    F: Future<Output = Result<Vec<RecordVersion<T>>>>,
+{
+    let versions = read((page_request.before, page_request.limit.saturating_add(1))).await?;
+    let other = match other {
+        None => None,
+        Some(version) => Some(find_version(version, read).await?),
+    };
+    Ok(History::new(versions, page_request.limit, other.as_ref(), compare))
+}
+
+/// Returns `not_found` if the record has no such version.
+async fn find_version<T, F>(version: u64, read: impl Fn((Option<u64>, u32)) -> F) -> Result<T>
+where
+    F: Future<Output = Result<Vec<RecordVersion<T>>>>,
+{
+    let versions = read((version.checked_add(1), 1)).await?;
     let found = versions.into_iter().find(|found| found.version == version);
     Ok(found.ok_or(ErrorKind::NotFound)?.record)
 }

@@ -78,7 +78,7 @@ pub(crate) async fn show_history_page(
     let edition = people.current_catalog().await?;
     let layout = Layout::new(&session, people.now());
     let (of, versions, next) = if let Some(service) = service {
-        let record = people.read_service(&owned, service).await?.record;
+        let record = people.read_service(&owned, &service.to_string()).await?.record;
         let history = people.read_policy_history(&owned, service, page_request, None).await?;
         let of = html! { "Limits of " (labels::service_name(service, &edition.catalog)) };
         let compared = match compared {

@@ -63,4 +63,8 @@ impl People {
     pub(crate) fn new_rule_id(&self) -> Result<RuleId> {
         Ok(RuleId::from_uuid(self.random_uuid()?))
     }
+
+    pub(crate) fn new_rule_ids(&self, count: usize) -> Result<Vec<RuleId>> {
+        (0..count).map(|_| self.new_rule_id()).collect()
+    }
 }

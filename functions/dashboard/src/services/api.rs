@@ -9,12 +9,12 @@ use crate::preview::api::PreviewView;
 use crate::preview::api::RequestedUpdate;
 use crate::request::ServiceReference;
 use crate::request::{combine_results_and_errors, created_response, precondition_or_any_version};
-use crate::services::operations::{GovernedService, SavedService, find_open_service, find_service_id};
+use crate::services::operations::{GovernedService, SavedService, find_open_service};
 use crate::state::{People, PeopleState};
 use axum::Json;
 use axum::response::Response;
 use purser_api::{
-    Body, BodyPath, Id, IfMatch, Member as _, Nullable, OptionalIfMatch, Parameters, PolicyView, Reply, Text,
+    Body, BodyPath, Id, IfMatch, Member, Nullable, OptionalIfMatch, Parameters, PolicyView, Reply, Text,
     ValidationErrors, endpoint, errors, view, with_etag,
 };
 use purser_domain::{
@@ -284,15 +284,24 @@ fn reject_ambiguous_body(body: &Value, errors: &mut ValidationErrors) {
     }
 }
 
-/// Each error has the field's path in the body.
-fn policy_errors(body: &Value, policy: &PolicyUpdate, service: Option<&Service>) -> Vec<ValidationError> {
-    let mut errors = policy.validation_errors(service);
+/// Parses a body with a policy. `validate` returns the validation errors of the parsed value, which are reported with
+/// the paths of the fields in the body.
+fn parse_policy_body<B: Member, T>(
+    body: &Value,
+    convert: impl FnOnce(B) -> T,
+    validate: impl FnOnce(&T) -> Vec<ValidationError>,
+) -> Result<T> {
+    let mut errors = ValidationErrors::default();
+    reject_ambiguous_body(body, &mut errors);
+    let parsed = B::read(body, BodyPath::Body, &mut errors).map(convert);
+    let mut found = parsed.as_ref().map(validate).unwrap_or_default();
     if body.get("policy").is_some_and(Value::is_object) {
-        for error in &mut errors {
+        for error in &mut found {
             error.path.insert_str(0, "/policy");
         }
     }
-    errors
+    errors.extend(found);
+    errors.finish(parsed)
 }
 
 /// Parses the policy at `path`. Returns `None` if the service is unknown.
@@ -313,40 +322,29 @@ pub(crate) fn parse_policy_change(
 /// Parses the service's slug or UUID, and the policy fields with other values than their defaults. Accepts an unknown
 /// service, which [`find_open_service`] rejects.
 pub(crate) fn parse_enable_request(body: &Value, catalog: &Catalog) -> Result<(String, PolicyUpdate)> {
-    let mut errors = ValidationErrors::default();
-    reject_ambiguous_body(body, &mut errors);
-    let enable = EnableBody::read(body, BodyPath::Body, &mut errors).map(|body| {
+    let convert = |body: EnableBody| {
         let policy = either_policy!(body);
         (body.service_id.0, policy)
-    });
-    if let Some((reference, policy)) = &enable
-        && let Some(service) = catalog.find_by_reference(reference)
-    {
-        errors.extend(policy_errors(body, policy, Some(service)));
-    }
-    errors.finish(enable)
+    };
+    parse_policy_body(body, convert, |(reference, policy)| {
+        let service = catalog.find_by_reference(reference);
+        service.map_or_else(Vec::new, |service| policy.validation_errors(Some(service)))
+    })
 }
 
 /// `service` is `None` if the service left the catalog.
 pub(crate) fn parse_service_update(body: &Value, service: Option<&Service>) -> Result<PolicyChange> {
-    let mut errors = ValidationErrors::default();
-    reject_ambiguous_body(body, &mut errors);
-    let update = ServiceEditBody::read(body, BodyPath::Body, &mut errors).map(|body| PolicyChange {
+    let convert = |body: ServiceEditBody| PolicyChange {
         enabled: body.enabled,
         policy: either_policy!(body),
-    });
-    if let Some(update) = &update {
-        errors.extend(policy_errors(body, &update.policy, service));
-    }
-    errors.finish(update)
+    };
+    parse_policy_body(body, convert, |change| change.policy.validation_errors(service))
 }
 
 /// Parses limits for all of the agent's services that have no limits yet.
 pub(crate) fn parse_limits(body: &Value) -> Result<PolicyUpdate> {
-    let mut errors = ValidationErrors::default();
-    reject_ambiguous_body(body, &mut errors);
     let suggested = SpendPolicy::suggested_limits();
-    let update = LimitsBody::read(body, BodyPath::Body, &mut errors).map(|body| PolicyUpdate {
+    let convert = |body: LimitsBody| PolicyUpdate {
         max_per_call: body.max_per_call_units.or(Some(suggested.max_per_call)),
         max_per_day: body.max_per_day_units.or(Some(suggested.max_per_day)),
         require_approval_above: body
@@ -354,11 +352,8 @@ pub(crate) fn parse_limits(body: &Value) -> Result<PolicyUpdate> {
             .or(Some(suggested.require_approval_above)),
         enabled_operations: None,
         allowed_domains: body.allowed_domains,
-    });
-    if let Some(update) = &update {
-        errors.extend(update.validation_errors(None));
-    }
-    errors.finish(update)
+    };
+    parse_policy_body(body, convert, |update| update.validation_errors(None))
 }
 
 /// Set limits for all of an agent's enabled services that have no limits.
@@ -442,9 +437,7 @@ pub(crate) async fn read_agent_service(
     Id(ServiceReference(reference)): Id<ServiceReference>,
 ) -> Reply {
     let edition = people.current_catalog().await?;
-    let service = people
-        .read_service(&owned, find_service_id(&edition.catalog, &reference)?)
-        .await?;
+    let service = people.read_service(&owned, &reference).await?;
     Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).into_http_response())
 }
 
@@ -465,9 +458,7 @@ pub(crate) async fn update_agent_service(
     body: Body<ServiceEditBody>,
 ) -> Reply {
     let edition = people.current_catalog().await?;
-    let id = people
-        .require_agent_service(&owned, find_service_id(&edition.catalog, &reference)?)
-        .await?;
+    let id = people.find_agent_service(&owned, &reference).await?;
     let service = edition.catalog.find_by_id(id);
     let update = body.json().and_then(|body| parse_service_update(&body, service));
     let change = combine_results_and_errors(update, query.0);
@@ -488,10 +479,7 @@ pub(crate) async fn disable_service(
     if_match: IfMatch,
     query: Parameters<RequestedUpdate>,
 ) -> Reply {
-    let edition = people.current_catalog().await?;
-    let id = people
-        .require_agent_service(&owned, find_service_id(&edition.catalog, &reference)?)
-        .await?;
+    let id = people.find_agent_service(&owned, &reference).await?;
     let (request, if_match) = combine_results_and_errors(query.0, if_match.into_precondition())?;
     let update = LimitUpdate::Service(id, ServiceUpdate::for_status(false));
     request.save_or_preview(&people, owned, if_match, &update).await

@@ -2,7 +2,7 @@
 //!
 //! A record's version starts at 1. Version 0 means that no record exists.
 
-use crate::agents::owned::OwnedAgent;
+use crate::agents::owned::{OwnedAgent, require_id};
 use crate::several::run_concurrently;
 use crate::state::People;
 use purser_api::Precondition;
@@ -44,14 +44,15 @@ impl People {
         self.read_governed_services(owned, records).await
     }
 
-    pub(crate) async fn read_service(&self, owned: &OwnedAgent, id: ServiceId) -> Result<GovernedService> {
-        let record = self.read_policy_record(owned, id).await?;
+    /// `reference` is a slug or a UUID. A service that left the catalog is found only by UUID.
+    pub(crate) async fn read_service(&self, owned: &OwnedAgent, reference: &str) -> Result<GovernedService> {
+        let record = self.read_policy_record(owned, reference).await?;
         self.read_governed_service(owned, record).await
     }
 
     /// Handlers call this first, so that an unknown service is 404 regardless of other errors.
-    pub(crate) async fn require_agent_service(&self, owned: &OwnedAgent, id: ServiceId) -> Result<ServiceId> {
-        Ok(self.read_policy_record(owned, id).await?.service)
+    pub(crate) async fn find_agent_service(&self, owned: &OwnedAgent, reference: &str) -> Result<ServiceId> {
+        Ok(self.read_policy_record(owned, reference).await?.service)
     }
 
     /// Saves an update of the agent's record of a service. If nothing changes, nothing is written. Wider limits require a
@@ -149,9 +150,15 @@ impl People {
         Ok(updated.await?.into_iter().flatten().collect())
     }
 
-    async fn read_policy_record(&self, owned: &OwnedAgent, id: ServiceId) -> Result<EnabledService> {
-        let record = self.ledger.find_enabled_service(owned.agent().id, id).await?;
-        record.ok_or_else(|| ErrorKind::NotFound.into())
+    async fn read_policy_record(&self, owned: &OwnedAgent, reference: &str) -> Result<EnabledService> {
+        let edition = self.current_catalog().await?;
+        let listed = edition.catalog.find_by_reference(reference);
+        let id = listed.map(|service| service.id).or_else(|| ServiceId::parse(reference));
+        let record = self
+            .ledger
+            .find_enabled_service(owned.agent().id, require_id(id)?)
+            .await?;
+        require_id(record)
     }
 
     pub(crate) async fn read_governed_service(
@@ -188,13 +195,6 @@ impl People {
         });
         Ok(governed_service.collect())
     }
-}
-
-/// Parses a slug or a UUID. A service that left the catalog is found only by UUID.
-pub(crate) fn find_service_id(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
-    let id = catalog.find_by_reference(reference).map(|service| service.id);
-    let id = id.or_else(|| ServiceId::parse(reference));
-    id.ok_or_else(|| ErrorKind::NotFound.into())
 }
 
 /// Returns `service_not_found` if agents may not pay the service (`Service::is_open`).

@@ -56,12 +56,6 @@ pub(crate) struct PromotionResult {
     pub(crate) has_rules: bool,
 }
 
-/// An agent's current policies, and the policies that the shadow policy proposes for the same services.
-struct CurrentLimits {
-    policies: Vec<EnabledService>,
-    candidate: ProposedLimits,
-}
-
 impl People {
     /// Reads the agent's shadow policy. Returns `None` if the shadow policy has ended, or if the shadow policy was
     /// attached before an ownership transfer.
@@ -90,11 +84,10 @@ impl People {
             terms: tested_limits,
         };
         let edition = self.current_catalog().await?;
-        let current = current_and_shadow_limits(agent, &shadow.terms, current);
-        let rules = current.candidate.rules.clone().unwrap_or_default();
-        require_valid_exceptions(&Agent { rules, ..agent.clone() }, agent, shadow.attached_at)?;
+        let proposed = shadow.terms.proposed_limits(agent, &current);
+        require_valid_exceptions(&proposed.apply(agent, &current).0, agent, shadow.attached_at)?;
         let action = Act::new(AuditKind::ShadowAttached).on_agent(agent.id);
-        let changes = limit_changes(agent, &current, &edition.catalog);
+        let changes = limit_changes(agent, &current, &proposed, &edition.catalog);
         let entry = self.audit_entry(owned.acting(), &action, changes)?;
         self.usage.put_shadow_policy(&shadow, &entry).await?;
         Ok(shadow)
@@ -106,14 +99,17 @@ impl People {
         let shadow = self.read_shadow(owned).await?.ok_or(ErrorKind::NotFound)?;
         let (edition, policies) = tokio::try_join!(self.current_catalog(), self.ledger.list_enabled_services(agent))?;
         let updates = Shadow::count_updates(&shadow.terms, agent.version, &policies);
-        let current = current_and_shadow_limits(agent, &shadow.terms, policies);
-        let comparison = self.compare_with_shadow_policy(agent, &current, &edition.catalog);
-        let changes = limit_changes(agent, &current, &edition.catalog);
+        let proposed = shadow.terms.proposed_limits(agent, &policies);
+        let (updated_agent, updated) = proposed.apply(agent, &policies);
+        let limits = |agent, policies| AgentLimits { agent, policies };
+        let (before, after) = (limits(agent, &policies), limits(&updated_agent, &updated));
+        let comparison = self.compare_limits(&before, &after, &edition.catalog);
+        let changes = limit_changes(agent, &policies, &proposed, &edition.catalog);
         let start = Instant::now();
         let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MAX_CALLS);
         let range = (shadow.attached_at, now);
         let is_over = || start.elapsed() >= MAX_TIME;
-        let mut backtest = Backtest::new(current.candidate);
+        let mut backtest = Backtest::new(proposed);
         let run = reads.test_newest_decisions(&mut backtest, agent, range, Shadow::MAX_DECISIONS, is_over);
         let (from, until, is_partial) = self.run_in_long_operation_slot(&agent.owner, run).await?;
         Ok(EvaluatedShadow {
@@ -156,32 +152,31 @@ impl People {
         action: &Act,
     ) -> Result<PromotionResult> {
         let shadow = self.read_shadow(&owned).await?.ok_or(ErrorKind::NotFound)?;
-        let edition = self.current_catalog().await?;
         let policies = self.ledger.list_enabled_services(owned.agent()).await?;
         if_match.check_version(shadow.if_match_version(Shadow::count_updates(
             &shadow.terms,
             owned.agent().version,
             &policies,
         )))?;
-        let current = current_and_shadow_limits(owned.agent(), &shadow.terms, policies);
+        let proposed = shadow.terms.proposed_limits(owned.agent(), &policies);
         let rules = shadow.terms.rules.as_ref();
         let updated = rules
             .map(|rules| owned.agent().clone().with_replaced_rules(rules, || self.new_rule_id()))
             .transpose()?;
         let updated = updated.filter(|updated| updated.rules != owned.agent().rules);
-        let of = |service: ServiceId| current.policies.iter().find(|policy| policy.service == service);
+        let of = |service: ServiceId| policies.iter().find(|policy| policy.service == service);
         let is_change = |policy: &&EnabledService| {
             of(policy.service).is_none_or(|now| now.enabled != policy.enabled || now.policy != policy.policy)
         };
         // Disabling a service that the agent has no record of changes nothing, so no record is written.
         let is_needed = |policy: &&EnabledService| policy.enabled || of(policy.service).is_some();
-        let policies = current.candidate.policies.values();
-        let mut policies: Vec<&EnabledService> = policies.filter(is_change).filter(is_needed).collect();
+        let changed = proposed.policies.values().filter(is_change).filter(is_needed);
+        let mut changed: Vec<&EnabledService> = changed.collect();
         let widens = |policy: &EnabledService| policy.widens(of(policy.service));
-        policies.sort_by_key(|policy| widens(policy));
+        changed.sort_by_key(|policy| widens(policy));
         let has_wider_rules = updated.as_ref().is_some_and(|updated| updated.widens(owned.agent()));
         // Check the sign-in before the first update, so that no later update fails because of an old sign-in.
-        if has_wider_rules || policies.iter().any(|policy| widens(policy)) {
+        if has_wider_rules || changed.iter().any(|policy| widens(policy)) {
             self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
         }
         let has_rules = updated.is_some();
@@ -189,7 +184,7 @@ impl People {
         if let Some(updated) = updated.as_ref().filter(|_| !has_wider_rules) {
             owned = Box::pin(self.promote_shadow_rules(owned, updated)).await?;
         }
-        for policy in &policies {
+        for policy in &changed {
             let change = PolicyChange {
                 enabled: of(policy.service)
                     .is_none_or(|current| current.enabled != policy.enabled)
@@ -205,7 +200,7 @@ impl People {
         let entry = self.audit_entry(owned.acting(), action, AuditChanges::default())?;
         self.usage.remove_shadow_policy(&shadow, &entry).await?;
         Ok(PromotionResult {
-            services: policies.iter().map(|policy| policy.service).collect(),
+            services: changed.iter().map(|policy| policy.service).collect(),
             owned,
             has_rules,
         })
@@ -222,30 +217,16 @@ impl People {
         })
         .await
     }
-
-    fn compare_with_shadow_policy(&self, agent: &Agent, current: &CurrentLimits, catalog: &Catalog) -> Comparison {
-        let (updated_agent, updated) = current.candidate.apply(agent, &current.policies);
-        let limits = |agent, policies| AgentLimits { agent, policies };
-        let before = limits(agent, current.policies.as_slice());
-        self.compare_limits(&before, &limits(&updated_agent, &updated), catalog)
-    }
-}
-
-fn current_and_shadow_limits(
-    agent: &Agent,
-    tested_limits: &TestedLimits,
-    policies: Vec<EnabledService>,
-) -> CurrentLimits {
-    CurrentLimits {
-        candidate: tested_limits.proposed_limits(agent, &policies),
-        policies,
-    }
 }
 
 /// Returns the fields that differ between the active limits and the proposed limits.
-fn limit_changes(agent: &Agent, current: &CurrentLimits, catalog: &Catalog) -> AuditChanges {
-    let candidate = &current.candidate;
-    let updated = candidate.rules.clone().map(|rules| Agent { rules, ..agent.clone() });
+fn limit_changes(
+    agent: &Agent,
+    current: &[EnabledService],
+    proposed: &ProposedLimits,
+    catalog: &Catalog,
+) -> AuditChanges {
+    let updated = proposed.rules.clone().map(|rules| Agent { rules, ..agent.clone() });
     let fields = |agent: Option<&Agent>, policies: Vec<&EnabledService>| -> AuditFields {
         let of_service = policies.into_iter().flat_map(|policy| {
             let service = catalog.find_by_id(policy.service);
@@ -256,12 +237,11 @@ fn limit_changes(agent: &Agent, current: &CurrentLimits, catalog: &Catalog) -> A
         agent.into_iter().flat_map(audited_rules).chain(of_service).collect()
     };
     let named = current
-        .policies
         .iter()
-        .filter(|policy| candidate.policies.contains_key(&policy.service));
+        .filter(|policy| proposed.policies.contains_key(&policy.service));
     AuditChanges::between(
         Some(fields(updated.as_ref().map(|_| agent), named.collect())),
-        Some(fields(updated.as_ref(), candidate.policies.values().collect())),
+        Some(fields(updated.as_ref(), proposed.policies.values().collect())),
     )
 }
 

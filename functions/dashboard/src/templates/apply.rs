@@ -201,10 +201,7 @@ impl People {
         let terms = &template.terms;
         let starts = |service| starting.default_policy(service);
         let services = merge_services(terms, of, &current, starts, &edition.catalog, overrides);
-        let mut ids = Vec::new();
-        for _ in terms.rules.iter().flatten() {
-            ids.push(self.new_rule_id()?);
-        }
+        let ids = self.new_rule_ids(terms.rules.iter().flatten().count())?;
         let (updated, rules) = merge_rules(terms, of, agent.clone(), overrides, ids)?;
         let changed_policies = services
             .iter()

@@ -672,7 +672,8 @@ mod tests {
             ("version=", None),
             ("", None),
         ] {
-            assert_eq!(form(body).parse_version(), version.map(Precondition::Version), "{body}");
+            let mut form = Form::parse(FormName::Plain, body.as_bytes());
+            assert_eq!(form.parse_version(), version.map(Precondition::Version), "{body}");
         }
     }
 }
