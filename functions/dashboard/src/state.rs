@@ -3,8 +3,9 @@
 use crate::agents::new_keys::NewKeys;
 use crate::sessions::sign_in_key::SignInKey;
 use axum::extract::State;
+use axum::http::request::Parts;
 use purser_api::{
-    AllowedHosts, Clock, Entropy, InvokedFunction, NotificationRequestsQueue, SecretsKey, Sessions,
+    AllowedHosts, Clock, Entropy, InvokedFunction, NotificationRequestsQueue, SecretsKey, Sessions, ThrottleScope,
     UntrustedHttpClient, WebhookRequestsQueue,
 };
 use purser_chain::Chain;
@@ -82,6 +83,16 @@ pub(crate) struct People {
 impl People {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Counts a request without a session for the throttle.
+    pub(crate) async fn count_request(&self, parts: &Parts) -> Result<()> {
+        let scope = ThrottleScope::for_request(&parts.extensions);
+        let counted = async { Ok(()) };
+        self.authenticator
+            .throttle
+            .run_limited_by(scope, self.now(), counted)
+            .await
     }
 
     /// Returns the catalog, which is at most a few seconds old.

@@ -6,7 +6,7 @@ use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Failure, ThrottleScope, errors, request_source};
+use purser_api::{Failure, errors, request_source};
 use purser_domain::{Error, ValidationError};
 use serde_json::json;
 use std::sync::Arc;
@@ -37,13 +37,7 @@ pub(crate) async fn revoke_grant(State(people): State<Arc<People>>, request: Req
     // `with_middleware` has already checked the body's length.
     let body = to_bytes(body, usize::MAX).await;
     let body = body.map_err(|error| Error::internal("reading the request body", error))?;
-    let scope = ThrottleScope::for_request(&parts.extensions);
-    let counted = async { Ok(()) };
-    people
-        .authenticator
-        .throttle
-        .run_limited_by(scope, people.now(), counted)
-        .await?;
+    people.count_request(&parts).await?;
     let mut tokens = form_urlencoded::parse(&body).filter(|(name, value)| name == "token" && !value.is_empty());
     let (Some((_, token)), None) = (tokens.next(), tokens.next()) else {
         return Err(Error::invalid(vec![ValidationError::at_path("/token", "is required, once")]).into());

@@ -65,15 +65,13 @@ pub(crate) async fn show_history_page(
         None => None,
         Some(text) => Some(require_id(ServiceId::parse(&text))?),
     };
-    let before = query
-        .parse_text("before")
-        .and_then(|text| cursor::parse_version_cursor(&text));
-    let page_request = PageRequest { before, limit: ROWS };
     let version = |query: &mut Query, name| {
         query
             .parse_text(name)
             .and_then(|text| cursor::parse_version_cursor(&text))
     };
+    let before = version(&mut query, "before");
+    let page_request = PageRequest { before, limit: ROWS };
     let compared = version(&mut query, "from").zip(version(&mut query, "to"));
     let edition = people.current_catalog().await?;
     let layout = Layout::new(&session, people.now());

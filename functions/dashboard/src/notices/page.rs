@@ -4,7 +4,7 @@ use crate::notices::api::{notifiable_kinds, parse_settings_update};
 use crate::notices::operations::{NotificationSettingsUpdate, OwnNotificationSettings};
 use crate::redirect::see_other;
 use crate::sessions::session::{PageSession, VerifiedForm};
-use crate::state::{People, PeopleState};
+use crate::state::PeopleState;
 use crate::ui::datetime::relative_and_exact_time;
 use crate::ui::form::{BoxOption, FieldOf, Form, FormName, Inputs, set_field};
 use crate::ui::layout::{Button, Layout, NavItem, version_input};
@@ -14,8 +14,8 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use maud::{Markup, html};
-use purser_api::{Failure, Reply};
-use purser_domain::{ChannelSettings, DEFAULT_NOTICES, ErrorKind, NoticeChannel, NoticeEnd, WebhookUrl};
+use purser_api::Reply;
+use purser_domain::{ChannelSettings, DEFAULT_NOTICES, NoticeChannel, NoticeEnd, WebhookUrl};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -43,22 +43,16 @@ pub(crate) async fn submit_notification_settings(people: PeopleState, verified_f
     let own = people.read_notification_settings(&verified_form.session.person).await?;
     let update = parse_settings_form(&mut form, own.settings.terms.slack.is_some());
     let user = &verified_form.session.person;
-    let Some((update, if_match)) = update.zip(form.parse_version()) else {
-        return show_rejected_settings(&people, &verified_form, StatusCode::BAD_REQUEST, form, None).await;
+    let layout = Layout::new(&verified_form.session, people.now());
+    let (status, layout) = match update.zip(form.parse_version()) {
+        None => (StatusCode::BAD_REQUEST, layout.with_form(form)),
+        Some((update, if_match)) => match people.update_notification_settings(user, own, if_match, &update).await {
+            Ok(_) => return Ok(redirect_with_notice(PAGE, PageMessage::ChannelsSaved)),
+            Err(error) => layout.with_rejected_form(form, error, &FIELDS, CONFLICT)?,
+        },
     };
-    let Err(error) = people.update_notification_settings(user, own, if_match, &update).await else {
-        return Ok(redirect_with_notice(PAGE, PageMessage::ChannelsSaved));
-    };
-    let failure = Failure::from(error);
-    let message = match failure.error().kind() {
-        ErrorKind::InvalidRequest(errors) => {
-            form.add_body_errors(errors, &FIELDS);
-            None
-        }
-        ErrorKind::VersionConflict { .. } => Some(CONFLICT.to_owned()),
-        _ => return Err(failure),
-    };
-    show_rejected_settings(&people, &verified_form, failure.status(), form, message).await
+    let own = people.read_notification_settings(user).await?;
+    Ok((status, notifications_page(&layout, &own, people.mails)).into_response())
 }
 
 const CONFLICT: &str = "These settings were changed elsewhere after you opened the page, so nothing was saved. The page shows the current settings. Your input is kept in the form.";
@@ -71,20 +65,6 @@ pub(crate) async fn submit_test_notification(people: PeopleState, form: Verified
         PageMessage::TestNoticeSent
     };
     Ok(redirect_with_notice(PAGE, message))
-}
-
-async fn show_rejected_settings(
-    people: &People,
-    verified_form: &VerifiedForm,
-    status: StatusCode,
-    form: Form,
-    message: Option<String>,
-) -> Reply {
-    let own = people.read_notification_settings(&verified_form.session.person).await?;
-    let layout = Layout::new(&verified_form.session, people.now())
-        .with_error_message(message)
-        .with_form(form);
-    Ok((status, notifications_page(&layout, &own, people.mails)).into_response())
 }
 
 /// If the result is `None`, the form has at least one validation error.

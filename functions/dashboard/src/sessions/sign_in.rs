@@ -19,7 +19,7 @@ use axum::{
 };
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use maud::{DOCTYPE, Markup, html};
-use purser_api::{AuthorizationCode, EntitlementCheck, Failure, Query, ThrottleScope, request_source};
+use purser_api::{AuthorizationCode, EntitlementCheck, Failure, Query, request_source};
 use purser_domain::{Acting, Actor, ErrorKind, Result, Timestamp, Url};
 use purser_store::StartSessionResult;
 use std::sync::Arc;
@@ -171,13 +171,7 @@ async fn handle_sign_in_callback(State(people): State<Arc<People>>, parts: Parts
         return Ok(back(PageMessage::SignInFailed));
     };
     // Limits how often a caller with valid cookies can make Purser call the issuer.
-    let scope = ThrottleScope::for_request(&parts.extensions);
-    let counted = async { Ok(()) };
-    people
-        .authenticator
-        .throttle
-        .run_limited_by(scope, people.now(), counted)
-        .await?;
+    people.count_request(&parts).await?;
     match create_session(&people, &origin, pending, &code, &parts).await {
         Ok(SignedIn::Session(session)) => Ok(with_cookies(see_other(pending.destination().as_str()), [session, over])),
         Ok(SignedIn::NotAgain) => Ok(back(PageMessage::SignInNotAgain)),

@@ -236,14 +236,11 @@ impl People {
         if plan.direction.widens {
             self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
         }
-        let mut policies = Vec::new();
-        for merge in &plan.services {
-            policies.extend(
-                merge
-                    .merged_policy_if_changed()
-                    .map(|updated| (updated.widens(merge.present.as_ref()), merge)),
-            );
-        }
+        let changed = plan.services.iter().filter_map(|merge| {
+            let updated = merge.merged_policy_if_changed()?;
+            Some((updated.widens(merge.present.as_ref()), merge))
+        });
+        let mut policies: Vec<_> = changed.collect();
         policies.sort_by_key(|(widens, _)| *widens);
         let has_wider_rules = plan.edited.widens(&before);
         let mut owned = owned;

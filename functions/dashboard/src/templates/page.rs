@@ -312,40 +312,22 @@ pub(crate) async fn submit_template_update(
     let mut form = verified_form.parse_posted_form(FormName::Template);
     let if_match = form.parse_version();
     let update = parse_template_limits(&mut form, &edition.catalog);
-    let layout = Layout::new(&verified_form.session, people.now());
-    let mut message = None;
-    if let Some((if_match, update)) = if_match.zip(update) {
-        let put = people.put_template(&verified_form.session.person, &named_so, Some(if_match), &update);
-        match Box::pin(put).await {
-            Ok(_) => {
-                return Ok(redirect_with_notice(
-                    &paths::template_path(&named_so),
-                    PageMessage::TemplateSaved,
-                ));
+    let (session, path) = (&verified_form.session, paths::template_path(&named_so));
+    let layout = Layout::new(session, people.now());
+    let (status, layout) = match if_match.zip(update) {
+        None => (StatusCode::BAD_REQUEST, layout.with_form(form)),
+        Some((if_match, update)) => {
+            let put = people.put_template(&session.person, &named_so, Some(if_match), &update);
+            match Box::pin(put).await {
+                Ok(_) => return Ok(redirect_with_notice(&path, PageMessage::TemplateSaved)),
+                Err(error) => layout.with_rejected_form(form, error, &[], CONFLICT)?,
             }
-            Err(error) if matches!(error.kind(), ErrorKind::VersionConflict { .. }) => {
-                message =
-                    Some("The template was edited after you opened the page, so nothing was saved now.".to_owned());
-            }
-            Err(error) => return Err(error.into()),
         }
-    }
-    let status = if message.is_some() {
-        StatusCode::PRECONDITION_FAILED
-    } else {
-        StatusCode::BAD_REQUEST
     };
-    let layout = layout.with_error_message(message).with_form(form);
-    template_page_response(
-        &people,
-        &verified_form.session,
-        layout,
-        &name,
-        &Steps::default(),
-        status,
-    )
-    .await
+    template_page_response(&people, session, layout, &name, &Steps::default(), status).await
 }
+
+const CONFLICT: &str = "The template was edited after you opened the page, so nothing was saved now.";
 
 pub(crate) async fn submit_template_removal(
     people: PeopleState,

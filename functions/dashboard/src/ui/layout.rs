@@ -4,12 +4,12 @@ use crate::approvals::operations::WaitingCount;
 use crate::sessions::form_token::FormToken;
 use crate::sessions::session::PageSession;
 use crate::ui::asset;
-use crate::ui::form::{Form, FormName, Inputs};
+use crate::ui::form::{FieldOf, Form, FormName, Inputs};
 use crate::ui::notice::PageMessage;
-use axum::http::Uri;
+use axum::http::{StatusCode, Uri};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use purser_api::Query;
-use purser_domain::{EditReason, Timestamp};
+use purser_api::{Failure, Query};
+use purser_domain::{EditReason, Error, ErrorKind, Timestamp};
 
 /// Everything on a page except the content.
 pub(crate) struct Layout {
@@ -72,6 +72,27 @@ impl Layout {
             typed: Some(form),
             ..self
         }
+    }
+
+    /// Returns the status and the layout that show the form with `error`. `conflict` is the message for a version
+    /// conflict. Returns the error as a [`Failure`] if a form can't show this kind of error.
+    pub(crate) fn with_rejected_form(
+        self,
+        mut form: Form,
+        error: Error,
+        fields: &[FieldOf],
+        conflict: &str,
+    ) -> Result<(StatusCode, Self), Failure> {
+        let failure = Failure::from(error);
+        let message = match failure.error().kind() {
+            ErrorKind::InvalidRequest(errors) => {
+                form.add_body_errors(errors, fields);
+                None
+            }
+            ErrorKind::VersionConflict { .. } => Some(conflict.to_owned()),
+            _ => return Err(failure),
+        };
+        Ok((failure.status(), self.with_error_message(message).with_form(form)))
     }
 
     /// Returns the layout with which a part of a page is rendered for an entity tag. The layout has no current time and

@@ -5,10 +5,10 @@ use crate::state::PeopleState;
 use crate::ui::form::FormName;
 use crate::ui::layout::Layout;
 use crate::ui::notice::{PageMessage, redirect_with_notice};
-use crate::webhooks::form::{WebhookForm, layout_with_form_error};
+use crate::webhooks::form::{CONFLICT, WebhookForm};
 use crate::webhooks::operations::IssuedWebhook;
 use crate::webhooks::paths::{PAGE, webhook_path};
-use crate::webhooks::terms::{parse_selected_agent_ids, parse_settings};
+use crate::webhooks::terms::{FIELDS, parse_selected_agent_ids, parse_settings};
 use crate::webhooks::{list_page, page};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
@@ -37,7 +37,7 @@ pub(crate) async fn submit_new_webhook(people: PeopleState, verified_form: Verif
             Ok(page::webhook_page_response(&people, &layout, user, &own, None, Some(secret)).await?)
         }
         Err(error) => {
-            let (status, layout) = layout_with_form_error(layout, form, error)?;
+            let (status, layout) = layout.with_rejected_form(form, error, &FIELDS, CONFLICT)?;
             let page = list_page::render_webhooks_page(&people, &layout, user).await?;
             Ok((status, page).into_response())
         }

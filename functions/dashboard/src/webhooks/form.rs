@@ -17,7 +17,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use purser_api::{Failure, Reply};
-use purser_domain::{Error, ErrorKind, Result, WebhookId};
+use purser_domain::{Error, Result, WebhookId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl WebhookForm {
     }
 
     pub(crate) async fn show_rejected_form(&self, form: Form, error: Error) -> Reply {
-        let (status, layout) = layout_with_form_error(self.page_layout(), form, error)?;
+        let (status, layout) = self.page_layout().with_rejected_form(form, error, &FIELDS, CONFLICT)?;
         self.render_webhook_page(status, layout).await
     }
 
@@ -95,24 +95,4 @@ impl WebhookForm {
     }
 }
 
-/// Returns the status and the layout that show the form with `error`. Returns the error as a [`Failure`] if a
-/// form can't show this kind of error.
-pub(crate) fn layout_with_form_error(
-    layout: Layout,
-    mut form: Form,
-    error: Error,
-) -> Result<(StatusCode, Layout), Failure> {
-    let failure = Failure::from(error);
-    let message = match failure.error().kind() {
-        ErrorKind::InvalidRequest(errors) => {
-            form.add_body_errors(errors, &FIELDS);
-            None
-        }
-        ErrorKind::VersionConflict { .. } => Some(CONFLICT.to_owned()),
-        _ => return Err(failure),
-    };
-    let layout = layout.with_error_message(message).with_form(form);
-    Ok((failure.status(), layout))
-}
-
-const CONFLICT: &str = "These settings were changed after you opened the page, or the form was sent twice, so nothing was saved now. The page shows the current settings. Your input is kept in the form.";
+pub(crate) const CONFLICT: &str = "These settings were changed after you opened the page, or the form was sent twice, so nothing was saved now. The page shows the current settings. Your input is kept in the form.";
