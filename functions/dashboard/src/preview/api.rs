@@ -2,8 +2,6 @@
 
 use crate::agents::owned::OwnedAgent;
 use crate::preview::operations::{PreviewDays, UpdatePreview};
-use crate::rules::api::rules_update_response;
-use crate::services::api::service_update_response;
 use crate::state::People;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -36,29 +34,20 @@ impl RequestedUpdate {
         self.preview.then(|| self.days.unwrap_or(PreviewDays::DEFAULT))
     }
 
-    /// Saves the update, or previews the update if the query requests a preview.
-    pub(crate) async fn save_or_preview(
+    /// Previews the update if the query requests a preview. Otherwise, `save` saves the update and creates the response.
+    pub(crate) async fn save_or_preview<F: Future<Output = Reply>>(
         self,
         people: &People,
         owned: OwnedAgent,
         if_match: Precondition,
         update: &LimitUpdate,
+        save: impl FnOnce(OwnedAgent) -> F,
     ) -> Reply {
         if let Some(days) = self.preview_days() {
             let preview = people.preview_update(&owned, if_match, update, days).await?;
             return Ok(PreviewView::new(preview).into_response());
         }
-        let owned = owned.with_reason(self.edit_reason);
-        match update {
-            LimitUpdate::Rules(update) => {
-                let owned = people.save_rules(owned, if_match, update).await?;
-                rules_update_response(people, &owned, update).await
-            }
-            LimitUpdate::Service(service, update) => {
-                let saved = people.save_service(&owned, if_match, *service, update).await?;
-                service_update_response(people, &owned, saved).await
-            }
-        }
+        save(owned.with_reason(self.edit_reason)).await
     }
 }
 

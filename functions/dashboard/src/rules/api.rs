@@ -9,8 +9,8 @@ use crate::state::{People, PeopleState};
 use axum::Json;
 use axum::response::Response;
 use purser_api::{
-    Body, BodyPath, Id, IfMatch, Listed, Member as _, Parameters, Reply, RuleView, ValidationErrors, endpoint,
-    parse_number_in_range, parse_seconds, view, with_etag,
+    Body, BodyPath, Id, IfMatch, Listed, Member as _, Parameters, Precondition, Reply, RuleView, ValidationErrors,
+    endpoint, parse_number_in_range, parse_seconds, view, with_etag,
 };
 use purser_domain::{
     Address, Agent, AgentId, Amount, ApprovalException, AutomaticFreeze, CalendarPeriod, Catalog, Category,
@@ -598,8 +598,8 @@ pub(crate) async fn add_rule(
     let kind = body.json().and_then(|body| parse_rule(&body, &edition.catalog));
     let kind = combine_results_and_errors(kind, query.0);
     let ((kind, request), if_match) = combine_results_and_errors(kind, if_match.into_precondition())?;
-    let update = LimitUpdate::Rules(RuleUpdate::Add(people.new_rule_id()?, kind));
-    request.save_or_preview(&people, owned, if_match, &update).await
+    let update = RuleUpdate::Add(people.new_rule_id()?, kind);
+    save_or_preview(&people, owned, if_match, request, update).await
 }
 
 /// Replace a rule with another rule of the same kind.
@@ -621,8 +621,7 @@ pub(crate) async fn replace_rule(
     let kind = body.json().and_then(|body| parse_rule(&body, &edition.catalog));
     let kind = combine_results_and_errors(kind, query.0);
     let ((kind, request), if_match) = combine_results_and_errors(kind, if_match.into_precondition())?;
-    let update = LimitUpdate::Rules(RuleUpdate::Replace(id, kind));
-    request.save_or_preview(&people, owned, if_match, &update).await
+    save_or_preview(&people, owned, if_match, request, RuleUpdate::Replace(id, kind)).await
 }
 
 /// Remove a rule.
@@ -640,12 +639,27 @@ pub(crate) async fn remove_rule(
 ) -> Reply {
     let rule = require_existing_rule(owned.agent(), rule)?;
     let (request, if_match) = combine_results_and_errors(query.0, if_match.into_precondition())?;
-    let update = LimitUpdate::Rules(RuleUpdate::Remove(rule));
-    request.save_or_preview(&people, owned, if_match, &update).await
+    save_or_preview(&people, owned, if_match, request, RuleUpdate::Remove(rule)).await
+}
+
+async fn save_or_preview(
+    people: &People,
+    owned: OwnedAgent,
+    if_match: Precondition,
+    request: RequestedUpdate,
+    update: RuleUpdate,
+) -> Reply {
+    let rules = &update;
+    let save = |owned| async move {
+        let owned = people.save_rules(owned, if_match, rules).await?;
+        rules_update_response(people, &owned, rules).await
+    };
+    let update = LimitUpdate::Rules(update.clone());
+    request.save_or_preview(people, owned, if_match, &update, save).await
 }
 
 /// Creates the response to a saved update: the rule, or the ID of a removed rule.
-pub(crate) async fn rules_update_response(people: &People, owned: &OwnedAgent, update: &RuleUpdate) -> Reply {
+async fn rules_update_response(people: &People, owned: &OwnedAgent, update: &RuleUpdate) -> Reply {
     let Agent { id, version, .. } = *owned.agent();
     match *update {
         RuleUpdate::Add(rule, _) => Ok(created_response(rule_response(people, owned, rule).await?)),

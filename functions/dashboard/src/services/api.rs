@@ -14,7 +14,7 @@ use crate::state::{People, PeopleState};
 use axum::Json;
 use axum::response::Response;
 use purser_api::{
-    Body, BodyPath, Id, IfMatch, Member, Nullable, OptionalIfMatch, Parameters, PolicyView, Reply, Text,
+    Body, BodyPath, Id, IfMatch, Member, Nullable, OptionalIfMatch, Parameters, PolicyView, Precondition, Reply, Text,
     ValidationErrors, endpoint, errors, view, with_etag,
 };
 use purser_domain::{
@@ -116,6 +116,23 @@ impl ServiceView {
     fn into_http_response(self) -> Response {
         with_etag(self.version, Json(self))
     }
+}
+
+async fn save_or_preview(
+    people: &People,
+    owned: OwnedAgent,
+    if_match: Precondition,
+    request: RequestedUpdate,
+    service: ServiceId,
+    update: ServiceUpdate,
+) -> Reply {
+    let change = &update;
+    let save = |owned| async move {
+        let saved = people.save_service(&owned, if_match, service, change).await?;
+        service_update_response(people, &owned, saved).await
+    };
+    let update = LimitUpdate::Service(service, update.clone());
+    request.save_or_preview(people, owned, if_match, &update, save).await
 }
 
 /// Creates the response to a saved update.
@@ -422,8 +439,15 @@ pub(crate) async fn enable_service(
     let (((reference, policy), request), if_match) =
         combine_results_and_errors(enable, precondition_or_any_version(if_match))?;
     let service = find_open_service(&edition.catalog, &reference)?;
-    let update = LimitUpdate::Service(service, ServiceUpdate::Enable(policy));
-    request.save_or_preview(&people, owned, if_match, &update).await
+    save_or_preview(
+        &people,
+        owned,
+        if_match,
+        request,
+        service,
+        ServiceUpdate::Enable(policy),
+    )
+    .await
 }
 
 /// Read one of an agent's services, with its policy and spending.
@@ -463,8 +487,7 @@ pub(crate) async fn update_agent_service(
     let update = body.json().and_then(|body| parse_service_update(&body, service));
     let change = combine_results_and_errors(update, query.0);
     let ((change, request), if_match) = combine_results_and_errors(change, if_match.into_precondition())?;
-    let update = LimitUpdate::Service(id, ServiceUpdate::Change(change));
-    request.save_or_preview(&people, owned, if_match, &update).await
+    save_or_preview(&people, owned, if_match, request, id, ServiceUpdate::Change(change)).await
 }
 
 /// Disable a service for an agent. The policy is kept.
@@ -481,6 +504,5 @@ pub(crate) async fn disable_service(
 ) -> Reply {
     let id = people.find_agent_service(&owned, &reference).await?;
     let (request, if_match) = combine_results_and_errors(query.0, if_match.into_precondition())?;
-    let update = LimitUpdate::Service(id, ServiceUpdate::for_status(false));
-    request.save_or_preview(&people, owned, if_match, &update).await
+    save_or_preview(&people, owned, if_match, request, id, ServiceUpdate::for_status(false)).await
 }
