@@ -1,8 +1,8 @@
 //! The routes on which an agent reads about itself.
 
 use purser_domain::{
-    Duration, EnabledService, LimitAction, MIN_BUDGET_WINDOW, OperationSlug, Rule, RuleId, RuleKind, RuleWindow,
-    ServiceId, SpendPolicy, Timestamp,
+    BudgetLimit, Duration, EnabledService, LimitAction, MIN_BUDGET_WINDOW, OperationSlug, Rule, RuleId, RuleKind,
+    RuleWindow, ServiceId, SpendPolicy, Timestamp,
 };
 use purser_store::UpdateResult;
 use purser_tests::{TestAgent, World, body_of, dollars, operation_entry, service_entry, units};
@@ -99,13 +99,13 @@ async fn agents_can_read_their_exact_remaining_limits() {
     let world = World::still().await;
     let [hour, other] = [(); 2].map(|()| RuleId::from_uuid(uuid::Uuid::new_v4()));
     let budget = |id, limit, window: Duration, action| {
-        let kind = RuleKind::BudgetLimit {
+        let kind = RuleKind::BudgetLimit(BudgetLimit {
             limit: units(limit),
             window: RuleWindow {
                 action,
                 ..window.into()
             },
-        };
+        });
         Rule { id, version: 1, kind }
     };
     let policy = SpendPolicy {

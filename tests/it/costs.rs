@@ -1,6 +1,9 @@
 //! Tests that the cost of each operation is within its budget in `docs/data-model.md`.
 
-use purser_domain::{Duration, LimitAction, Rule, RuleId, RuleKind, SpendPolicy, Timestamp, UsualPrice};
+use purser_domain::{
+    BudgetLimit, CountLimit, DuplicateGuard, Duration, LimitAction, PriceAboveUsual, Rule, RuleId, RuleKind,
+    SpendPolicy, Timestamp, UsualPrice,
+};
 use purser_local::{DEMO_OWNER, NETWORK, Outcome};
 use purser_tests::{
     Answer, LONG_DENIAL, RequestCost, World, authorizing, body_of, completing, dollars, every_operation, few_at_once,
@@ -451,25 +454,25 @@ async fn each_kind_of_rule_consumes_at_most_the_write_units_of_a_budget() {
         measured
     };
     let day = Duration::DAY;
-    let budget = RuleKind::BudgetLimit {
+    let budget = RuleKind::BudgetLimit(BudgetLimit {
         limit: units(dollars(1)),
         window: day.into(),
-    };
-    let count = RuleKind::CountLimit {
+    });
+    let count = RuleKind::CountLimit(CountLimit {
         count: 9,
         window: day.into(),
-    };
-    let guard = RuleKind::DuplicateGuard {
+    });
+    let guard = RuleKind::DuplicateGuard(DuplicateGuard {
         services: None,
         within: day,
         action: LimitAction::Block,
-    };
-    let median = RuleKind::PriceAboveUsual {
+    });
+    let median = RuleKind::PriceAboveUsual(PriceAboveUsual {
         services: None,
         percent: 10_000,
         over: UsualPrice::Median(3),
         action: LimitAction::Ask,
-    };
+    });
     let none = cost(Vec::new()).await;
     let recent = cost(vec![guard, median]).await;
     assert_eq!((recent.units, recent.sequence()), (none.units, none.sequence()));

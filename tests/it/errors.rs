@@ -4,8 +4,8 @@
 
 use base64::Engine as _;
 use purser_domain::{
-    AgentStatus, ApprovalId, Category, DomainPattern, Duration, OperationSlug, Rule, RuleId, RuleKind, ServiceSlug,
-    SpendPolicy, Timestamp,
+    AgentStatus, ApprovalId, ApprovalRequired, BudgetLimit, Category, CategoryBlock, DomainPattern, Duration,
+    OperationSlug, Rule, RuleId, RuleKind, ServiceSlug, SpendPolicy, Timestamp, VendorAllowlist,
 };
 use purser_local::{NETWORK, Options};
 use purser_store::ApprovalDecision;
@@ -510,15 +510,15 @@ async fn every_policy_denial_reports_its_numbers() {
         ),
         (
             any,
-            Some(RuleKind::CategoryBlock {
+            Some(RuleKind::CategoryBlock(CategoryBlock {
                 categories: vec![Category::Search],
-            }),
+            })),
             search.clone(),
             policy_blocked("category_block:search", "category_block", failed("category_block")),
         ),
         (
             any,
-            Some(RuleKind::VendorAllowlist { vendors: vec![] }),
+            Some(RuleKind::VendorAllowlist(VendorAllowlist { vendors: vec![] })),
             search.clone(),
             vendor("vendor_allowlist:lab-search", "vendor_allowlist"),
         ),
@@ -574,10 +574,10 @@ async fn every_policy_denial_reports_its_numbers() {
     blocks(&world, &agent, &search, &frozen).await;
     world.get(&agent, "/mcp/agents/me").await.ok();
 
-    let budget = rule(RuleKind::BudgetLimit {
+    let budget = rule(RuleKind::BudgetLimit(BudgetLimit {
         limit: units(12_000),
         window: Duration::from_secs_u32(3_600).into(),
-    });
+    }));
     let agent = free_agent(&world, &["lab-search"], vec![budget.clone()]).await;
     for (amount, used, retry_at) in [
         (12_001, 0, Value::Null),
@@ -679,11 +679,11 @@ async fn approval_thresholds_and_rules_require_approval() {
     let agent = world.agent(careful, vec![]).await;
     escalates(&world, &agent, &body, 4_999, "require_approval_above_units").await;
     would_pay(&world, &agent, &body_of(world.offer(4_999))).await;
-    let asking = rule(RuleKind::ApprovalRequired {
+    let asking = rule(RuleKind::ApprovalRequired(ApprovalRequired {
         services: Some(vec![slug("lab-search")]),
         categories: Some(vec![Category::Search]),
         above: Some(units(4_000)),
-    });
+    }));
     let agent = world.agent(SpendPolicy::permissive(), vec![asking]).await;
     escalates(&world, &agent, &body, 4_000, "approval_required").await;
     would_pay(&world, &agent, &body_of(world.offer(4_000))).await;

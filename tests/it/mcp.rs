@@ -5,7 +5,8 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request as Incoming, State};
 use axum::response::Response;
 use purser_domain::{
-    AgentStatus, Category, Duration as Length, Permission, Rule, RuleId, RuleKind, SourceNetwork, SpendPolicy, Vendor,
+    AgentStatus, Category, CategoryBlock, Duration as Length, Permission, Rule, RuleId, RuleKind, SourceNetwork,
+    SpendPolicy, Vendor, VendorAllowlist,
 };
 use purser_local::Options;
 use purser_store::{ApprovalDecision, CallLeases, TakeLeaseResult};
@@ -1161,13 +1162,13 @@ async fn every_provider_call_is_checked_against_the_policy() {
     };
     edited(AgentStatus::Frozen, vec![]).await;
     all_refused("policy_blocked", "agent_frozen").await;
-    let block = rule(RuleKind::CategoryBlock {
+    let block = rule(RuleKind::CategoryBlock(CategoryBlock {
         categories: vec![Category::Data],
-    });
+    }));
     edited(AgentStatus::Active, vec![block]).await;
     all_refused("policy_blocked", "category_block:data").await;
     let other = Vendor::Service(world.service("lab-search").await.slug);
-    let list = rule(RuleKind::VendorAllowlist { vendors: vec![other] });
+    let list = rule(RuleKind::VendorAllowlist(VendorAllowlist { vendors: vec![other] }));
     edited(AgentStatus::Active, vec![list]).await;
     all_refused("policy_blocked", "vendor_allowlist:lab-weather").await;
     edited(AgentStatus::Active, vec![]).await;

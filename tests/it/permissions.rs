@@ -1,6 +1,6 @@
 //! Makes AWS calls that no other test makes, because `infra/sam/calls.py` compares the roles with the recorded calls.
 
-use purser_domain::{Agent, DefaultServices, Duration, RuleId, RuleKind, UserId, WindowScope};
+use purser_domain::{Agent, BudgetLimit, DefaultServices, Duration, RuleId, RuleKind, UserId, WindowScope};
 use purser_local::DEMO_OWNER;
 use purser_tests::{World, body_of, dollars, judged_policy, units};
 use reqwest::Method;
@@ -25,10 +25,10 @@ async fn requested_evictions_of_budget_windows_are_carried_out() {
     let world = World::still().await;
     let agent = world.agent(judged_policy(), vec![]).await;
     let rule = RuleId::from_uuid(uuid::Uuid::new_v4());
-    let kind = RuleKind::BudgetLimit {
+    let kind = RuleKind::BudgetLimit(BudgetLimit {
         limit: units(dollars(5)),
         window: Duration::from_secs_u32(3_600).into(),
-    };
+    });
     let add = |record: &mut Agent| *record = record.clone().with_rule(rule, kind).unwrap();
     world.edit(&agent, add).await;
     world.authorize(&agent, &body_of(world.offer(2_000))).await.ok();

@@ -8,7 +8,7 @@ use alloy::sol;
 use alloy::sol_types::SolCall as _;
 use aws_sdk_dynamodb::types::AttributeValue;
 use node::{Manner, Node};
-use purser_domain::{Duration as Length, Rule, RuleId, RuleKind, SpendPolicy, Timestamp};
+use purser_domain::{BudgetLimit, Duration as Length, Rule, RuleId, RuleKind, SpendPolicy, Timestamp};
 use purser_local::{DEMO_OWNER, NETWORK, Options, Outcome, Run};
 use purser_tests::{TestAgent, World, batch_of, body_of, dollars, transfer_of, units};
 use purser_verify::{Trust, verify_evidence};
@@ -44,10 +44,10 @@ fn budget(limit: u64) -> Rule {
     Rule {
         id: RuleId::from_uuid(uuid::Uuid::new_v4()),
         version: 1,
-        kind: RuleKind::BudgetLimit {
+        kind: RuleKind::BudgetLimit(BudgetLimit {
             limit: units(limit),
             window: Length::from_secs_u32(3_600).into(),
-        },
+        }),
     }
 }
 

@@ -124,9 +124,9 @@ BUGS = [
     ),
     Bug(
         "an interval that the next payment need not keep",
-        "shared/domain/src/policy/limits.rs",
-        "let is_interval = |kind: &RuleKind| matches!(kind, RuleKind::MinimumInterval { .. });",
-        "let is_interval = |kind: &RuleKind| !PLANTED && matches!(kind, RuleKind::MinimumInterval { .. });",
+        "shared/domain/src/policy/rules/minimum_interval.rs",
+        "    limits::check_counting_rules::<MinimumInterval>(",
+        "    if PLANTED { return None; }\n    limits::check_counting_rules::<MinimumInterval>(",
         "package(purser-domain) and test(=the_first_failed_check_determines_the_reason)",
     ),
     Bug(

@@ -8,11 +8,12 @@ use crate::rules;
 use crate::services;
 use purser_api::Member as _;
 use purser_domain::{
-    Address, Amount, ApprovalException, AutomaticFreeze, Availability, CalendarPeriod, Catalog, Category,
-    DomainPattern, Duration, Endpoint, Error, ErrorKind, KeyScope, LimitAction, ListingHistory, Operation,
-    OperationScope, OperationSlug, OperationUuid, Permission, PolicyUpdate, Result, RuleId, RuleKind, RuleWindow,
-    Schedule, SchedulePeriod, Service, ServiceId, ServiceSlug, SourceNetwork, Timestamp, TrustStatus, Url, UsualPrice,
-    Vendor, WindowPeriod, ZoneName,
+    Address, Amount, ApprovalException, ApprovalRequired, AutomaticFreeze, Availability, BudgetLimit, CalendarPeriod,
+    Catalog, Category, CategoryBlock, CountLimit, DomainPattern, DuplicateGuard, Duration, Endpoint, Error, ErrorKind,
+    KeyScope, LimitAction, ListingHistory, MinimumInterval, NewPayee, Operation, OperationScope, OperationSlug,
+    OperationUuid, Permission, PolicyUpdate, PriceAboveUsual, Result, RuleId, RuleKind, RuleWindow, Schedule,
+    SchedulePeriod, Service, ServiceId, ServiceSlug, SourceNetwork, Timestamp, TrustStatus, Url, UsualPrice, Vendor,
+    VendorAllowlist, WindowPeriod, ZoneName,
 };
 use serde_json::{Value, json};
 
@@ -439,37 +440,37 @@ fn a_service_policy_update_may_change_nothing() {
 fn every_rule_kind_is_parsed_from_json() {
     let slugs = || vec![ServiceSlug::parse("lab-search").unwrap()];
     let wallet = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
-    let unconditional = RuleKind::ApprovalRequired {
+    let unconditional = RuleKind::ApprovalRequired(ApprovalRequired {
         services: None,
         categories: None,
         above: None,
-    };
+    });
     let rows = [
         (
             json!({"kind": "category_block", "categories": ["finance", "ai"]}),
-            RuleKind::CategoryBlock {
+            RuleKind::CategoryBlock(CategoryBlock {
                 categories: vec![Category::Finance, Category::Ai],
-            },
+            }),
         ),
         (
             json!({"kind": "vendor_allowlist", "services": ["lab-search"], "wallets": [wallet]}),
-            RuleKind::VendorAllowlist {
+            RuleKind::VendorAllowlist(VendorAllowlist {
                 vendors: vec![
                     Vendor::Service(slugs().remove(0)),
                     Vendor::Wallet(wallet.parse().unwrap()),
                 ],
-            },
+            }),
         ),
         (
             json!({"kind": "budget_limit", "limit_units": 0, "window_seconds": 3600}),
-            RuleKind::BudgetLimit {
+            RuleKind::BudgetLimit(BudgetLimit {
                 limit: Amount::ZERO,
                 window: Duration::from_secs_u32(3_600).into(),
-            },
+            }),
         ),
         (
             json!({"kind": "budget_limit", "limit_units": 0, "period": "month", "time_zone": "Europe/Berlin", "services": ["lab-search"], "action": "ask", "per_payee": true}),
-            RuleKind::BudgetLimit {
+            RuleKind::BudgetLimit(BudgetLimit {
                 limit: Amount::ZERO,
                 window: RuleWindow {
                     services: Some(slugs()),
@@ -479,11 +480,11 @@ fn every_rule_kind_is_parsed_from_json() {
                     period: WindowPeriod::Calendar(CalendarPeriod::Month, ZoneName::parse("Europe/Berlin").unwrap()),
                     action: LimitAction::Ask,
                 },
-            },
+            }),
         ),
         (
             json!({"kind": "count_limit", "count": 3, "period": "lifetime", "action": "block"}),
-            RuleKind::CountLimit {
+            RuleKind::CountLimit(CountLimit {
                 count: 3,
                 window: RuleWindow {
                     services: None,
@@ -493,43 +494,46 @@ fn every_rule_kind_is_parsed_from_json() {
                     period: WindowPeriod::Lifetime,
                     action: LimitAction::Block,
                 },
-            },
+            }),
         ),
         (json!({"kind": "approval_required"}), unconditional),
         (
             json!({"kind": "approval_required", "services": ["lab-search"], "categories": ["ai"], "above_units": 5}),
-            RuleKind::ApprovalRequired {
+            RuleKind::ApprovalRequired(ApprovalRequired {
                 services: Some(slugs()),
                 categories: Some(vec![Category::Ai]),
                 above: Amount::from_units(5),
-            },
+            }),
         ),
         (
             json!({"kind": "count_limit", "services": ["lab-search"], "count": 1, "window_seconds": 60}),
-            RuleKind::CountLimit {
+            RuleKind::CountLimit(CountLimit {
                 count: 1,
                 window: RuleWindow {
                     services: Some(slugs()),
                     ..Duration::from_secs_u32(60).into()
                 },
-            },
+            }),
         ),
         (
             json!({"kind": "minimum_interval", "interval_seconds": 1}),
-            RuleKind::MinimumInterval {
+            RuleKind::MinimumInterval(MinimumInterval {
                 services: None,
                 interval: Duration::from_secs_u32(1),
-            },
+            }),
         ),
         (
             json!({"kind": "duplicate_guard", "within_seconds": 2_678_400, "action": "ask"}),
-            RuleKind::DuplicateGuard {
+            RuleKind::DuplicateGuard(DuplicateGuard {
                 services: None,
                 within: Duration::from_secs_u32(2_678_400),
                 action: LimitAction::Ask,
-            },
+            }),
         ),
-        (json!({"kind": "new_payee"}), RuleKind::NewPayee { services: None }),
+        (
+            json!({"kind": "new_payee"}),
+            RuleKind::NewPayee(NewPayee { services: None }),
+        ),
         (
             json!({"kind": "approval_exception", "payee": "0xa1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1", "max_amount_units": 5, "until": "1970-01-01T00:00:00Z", "operation_id": "search.web", "waived_rules": [uuid::Uuid::from_u128(7)]}),
             RuleKind::ApprovalException(ApprovalException {
@@ -545,40 +549,38 @@ fn every_rule_kind_is_parsed_from_json() {
         ),
         (
             json!({"kind": "anomaly_brake", "times": 100, "at_least_units": 1}),
-            RuleKind::AnomalyBrake(AutomaticFreeze {
+            RuleKind::AutomaticFreeze(AutomaticFreeze {
                 times: 100,
                 at_least: Amount::ONE,
             }),
         ),
         (
             json!({"kind": "price_above_usual", "percent": 0, "over": "catalog", "action": "block"}),
-            RuleKind::PriceAboveUsual {
+            RuleKind::PriceAboveUsual(PriceAboveUsual {
                 services: None,
                 percent: 0,
                 over: UsualPrice::Catalog,
                 action: LimitAction::Block,
-            },
+            }),
         ),
         (
             json!({"kind": "price_above_usual", "percent": 10_000, "over": "median", "of": 9, "action": "ask"}),
-            RuleKind::PriceAboveUsual {
+            RuleKind::PriceAboveUsual(PriceAboveUsual {
                 services: None,
                 percent: 10_000,
                 over: UsualPrice::Median(9),
                 action: LimitAction::Ask,
-            },
+            }),
         ),
         (
             json!({"kind": "schedule", "time_zone": "Europe/Berlin", "periods": ["friday 22:30-02:00", "monday-wednesday 09:00-17:00"]}),
-            RuleKind::Schedule {
+            RuleKind::Schedule(Schedule {
                 services: None,
-                schedule: Schedule {
-                    zone: ZoneName::parse("Europe/Berlin").unwrap(),
-                    periods: ["friday 22:30-02:00", "monday-wednesday 09:00-17:00"]
-                        .map(|period| SchedulePeriod::parse(period).unwrap())
-                        .to_vec(),
-                },
-            },
+                zone: ZoneName::parse("Europe/Berlin").unwrap(),
+                periods: ["friday 22:30-02:00", "monday-wednesday 09:00-17:00"]
+                    .map(|period| SchedulePeriod::parse(period).unwrap())
+                    .to_vec(),
+            }),
         ),
     ];
     for (body, rule) in rows {

@@ -37,7 +37,7 @@ pub use http::errors;
 pub use http::etag::{Cacheable, matches_if_none_match};
 pub use http::failure::{Failure, Reply};
 pub use http::field::{
-    CalledUrl, Field, HttpMethod, Listed, Price, ShownText, Text, WEB, parse_number_in_range, parse_seconds,
+    CalledUrl, Field, HttpMethod, Listed, Number, Price, RuleSeconds, ShownText, Text, WEB, parse_seconds,
 };
 pub use http::openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, merge_documents};
 pub use http::operation::{Argument, Arguments, OperationDescription, describe_route};

@@ -510,15 +510,15 @@ impl Case {
         let mut budgets = Vec::new();
         let rules = self.rules.iter().enumerate().map(|(index, said)| {
             let kind = match said {
-                Said::Categories(categories) => RuleKind::CategoryBlock {
+                Said::Categories(categories) => RuleKind::CategoryBlock(CategoryBlock {
                     categories: categories.clone(),
-                },
+                }),
                 Said::Vendors { services, wallets } => {
                     let services = services.iter().map(service_slug).map(Vendor::Service);
                     let wallets = wallets.iter().map(|wallet| Vendor::Wallet(address(*wallet)));
-                    RuleKind::VendorAllowlist {
+                    RuleKind::VendorAllowlist(VendorAllowlist {
                         vendors: services.chain(wallets).collect(),
-                    }
+                    })
                 }
                 Said::Budget(limit, hours, spent, known) => {
                     let length = Duration::from_secs_u32(hours * 3_600);
@@ -529,22 +529,22 @@ impl Case {
                     if *known {
                         budgets.push((rule_id(index), window(scope, length, spent)));
                     }
-                    RuleKind::BudgetLimit {
+                    RuleKind::BudgetLimit(BudgetLimit {
                         limit: units(*limit),
                         window: length.into(),
-                    }
+                    })
                 }
                 Said::Approval {
                     services,
                     categories,
                     above,
-                } => RuleKind::ApprovalRequired {
+                } => RuleKind::ApprovalRequired(ApprovalRequired {
                     services: services
                         .as_ref()
                         .map(|services| services.iter().map(service_slug).collect()),
                     categories: categories.clone(),
                     above: above.map(units),
-                },
+                }),
                 Said::Count(..)
                 | Said::Interval(..)
                 | Said::Duplicate(..)
@@ -841,37 +841,35 @@ impl Said {
         });
         let action = |blocks: bool| if blocks { LimitAction::Block } else { LimitAction::Ask };
         Some(match self {
-            Self::Count(_, count, hours, _) => RuleKind::CountLimit {
+            Self::Count(_, count, hours, _) => RuleKind::CountLimit(CountLimit {
                 count: *count,
                 window: RuleWindow {
                     services,
                     ..Duration::from_secs_u32(hours * 3_600).into()
                 },
-            },
-            Self::Interval(_, hours, _) => RuleKind::MinimumInterval {
+            }),
+            Self::Interval(_, hours, _) => RuleKind::MinimumInterval(MinimumInterval {
                 services,
                 interval: Duration::from_secs_u32(hours * 3_600),
-            },
-            Self::Duplicate(_, within, blocks) => RuleKind::DuplicateGuard {
+            }),
+            Self::Duplicate(_, within, blocks) => RuleKind::DuplicateGuard(DuplicateGuard {
                 services,
                 within: Duration::from_secs_u32(*within),
                 action: action(*blocks),
-            },
-            Self::Payee(_) => RuleKind::NewPayee { services },
-            Self::Price(_, percent, over, blocks) => RuleKind::PriceAboveUsual {
+            }),
+            Self::Payee(_) => RuleKind::NewPayee(NewPayee { services }),
+            Self::Price(_, percent, over, blocks) => RuleKind::PriceAboveUsual(PriceAboveUsual {
                 services,
                 percent: *percent,
                 over: over.map_or(UsualPrice::Catalog, UsualPrice::Median),
                 action: action(*blocks),
-            },
-            Self::Schedule(_, open) => RuleKind::Schedule {
+            }),
+            Self::Schedule(_, open) => RuleKind::Schedule(Schedule {
                 services,
+                zone: ZoneName::UTC,
                 // The decision is made at 17:46 UTC.
-                schedule: Schedule {
-                    zone: ZoneName::UTC,
-                    periods: vec![period(if *open { "17:00" } else { "18:00" }, "19:00")],
-                },
-            },
+                periods: vec![period(if *open { "17:00" } else { "18:00" }, "19:00")],
+            }),
             Self::Categories(_) | Self::Vendors { .. } | Self::Budget(..) | Self::Approval { .. } => return None,
         })
     }
@@ -1144,27 +1142,30 @@ fn every_rule() -> Vec<RuleKind> {
         Vendor::Wallet(parse_address(WALLET).unwrap()),
     ];
     let schedule = Schedule {
+        services: services.clone(),
         zone: ZoneName::parse("Europe/Berlin").unwrap(),
         periods: ["monday,sunday 08:30-24:00", "saturday 22:00-02:00"]
             .map(|period| SchedulePeriod::parse(period).unwrap())
             .to_vec(),
     };
-    let price = |over, action| RuleKind::PriceAboveUsual {
-        services: None,
-        percent: 50,
-        over,
-        action,
+    let price = |over, action| {
+        RuleKind::PriceAboveUsual(PriceAboveUsual {
+            services: None,
+            percent: 50,
+            over,
+            action,
+        })
     };
     vec![
-        RuleKind::CategoryBlock {
+        RuleKind::CategoryBlock(CategoryBlock {
             categories: Category::ALL.to_vec(),
-        },
-        RuleKind::VendorAllowlist { vendors },
-        RuleKind::BudgetLimit {
+        }),
+        RuleKind::VendorAllowlist(VendorAllowlist { vendors }),
+        RuleKind::BudgetLimit(BudgetLimit {
             limit: amount,
             window: duration.into(),
-        },
-        RuleKind::BudgetLimit {
+        }),
+        RuleKind::BudgetLimit(BudgetLimit {
             limit: amount,
             window: RuleWindow {
                 services: services.clone(),
@@ -1174,8 +1175,8 @@ fn every_rule() -> Vec<RuleKind> {
                 period: WindowPeriod::Calendar(CalendarPeriod::Month, ZoneName::parse("Europe/Berlin").unwrap()),
                 action: LimitAction::Ask,
             },
-        },
-        RuleKind::CountLimit {
+        }),
+        RuleKind::CountLimit(CountLimit {
             count: 3,
             window: RuleWindow {
                 services: None,
@@ -1185,40 +1186,40 @@ fn every_rule() -> Vec<RuleKind> {
                 period: WindowPeriod::Lifetime,
                 action: LimitAction::Ask,
             },
-        },
-        RuleKind::ApprovalRequired {
+        }),
+        RuleKind::ApprovalRequired(ApprovalRequired {
             services: services.clone(),
             categories: Some(vec![Category::Ai]),
             above: None,
-        },
-        RuleKind::ApprovalRequired {
+        }),
+        RuleKind::ApprovalRequired(ApprovalRequired {
             services: None,
             categories: None,
             above: Some(amount),
-        },
-        RuleKind::CountLimit {
+        }),
+        RuleKind::CountLimit(CountLimit {
             count: 3,
             window: RuleWindow {
                 services: services.clone(),
                 ..duration.into()
             },
-        },
-        RuleKind::MinimumInterval {
+        }),
+        RuleKind::MinimumInterval(MinimumInterval {
             services: None,
             interval: duration,
-        },
-        RuleKind::DuplicateGuard {
+        }),
+        RuleKind::DuplicateGuard(DuplicateGuard {
             services: services.clone(),
             within: duration,
             action: LimitAction::Ask,
-        },
-        RuleKind::NewPayee {
+        }),
+        RuleKind::NewPayee(NewPayee {
             services: services.clone(),
-        },
+        }),
         price(UsualPrice::Catalog, LimitAction::Block),
         price(UsualPrice::Median(5), LimitAction::Ask),
-        RuleKind::Schedule { services, schedule },
-        RuleKind::AnomalyBrake(AutomaticFreeze {
+        RuleKind::Schedule(schedule),
+        RuleKind::AutomaticFreeze(AutomaticFreeze {
             times: 3,
             at_least: amount,
         }),
@@ -1413,7 +1414,7 @@ fn a_payment_beyond_a_limit_with_action_ask_needs_approval_and_then_counts() {
             ..case.given()
         };
         for index in asking {
-            if let RuleKind::BudgetLimit { window, .. } | RuleKind::CountLimit { window, .. } =
+            if let RuleKind::BudgetLimit(BudgetLimit { window, .. }) | RuleKind::CountLimit(CountLimit { window, .. }) =
                 &mut given.agent.rules[*index].kind
             {
                 window.action = LimitAction::Ask;
@@ -1462,7 +1463,7 @@ fn a_payment_beyond_a_limit_with_action_ask_needs_approval_and_then_counts() {
         ..Case::fine()
     };
     let mut given = case.given();
-    if let RuleKind::BudgetLimit { window, .. } = &mut given.agent.rules[0].kind {
+    if let RuleKind::BudgetLimit(BudgetLimit { window, .. }) = &mut given.agent.rules[0].kind {
         window.action = LimitAction::Ask;
     }
     assert_eq!(replay_decision(&given.recorded().unwrap(), &given.inputs()), []);
@@ -1545,13 +1546,11 @@ fn a_payment_waits_until_all_schedules_are_open() {
         let rules = times.iter().zip(1_u128..).map(|((from, to), id)| Rule {
             id: RuleId::from_uuid(Uuid::from_u128(id)),
             version: 1,
-            kind: RuleKind::Schedule {
+            kind: RuleKind::Schedule(Schedule {
                 services: None,
-                schedule: Schedule {
-                    zone: ZoneName::UTC,
-                    periods: vec![period(from, to)],
-                },
-            },
+                zone: ZoneName::UTC,
+                periods: vec![period(from, to)],
+            }),
         });
         given.agent.rules = rules.collect();
         match given.decide() {

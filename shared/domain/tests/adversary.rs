@@ -721,7 +721,7 @@ fn bounds(world: &World, payments: &[Payment]) -> Vec<Bound> {
     for rule in &world.agent.rules {
         let name = rule.kind.name().to_owned();
         match &rule.kind {
-            RuleKind::BudgetLimit { limit, window } => {
+            RuleKind::BudgetLimit(BudgetLimit { limit, window }) => {
                 let duration = rolling(window);
                 add(
                     format!("{name} of {} s", duration.secs()),
@@ -729,9 +729,11 @@ fn bounds(world: &World, payments: &[Payment]) -> Vec<Bound> {
                     limit.units(),
                 );
             }
-            RuleKind::CountLimit { count, window, .. } => add(name, peak(ones(), rolling(window)), (*count).into()),
-            RuleKind::MinimumInterval { interval, .. } => add(name, peak(ones(), *interval), 1),
-            RuleKind::DuplicateGuard { within, .. } => {
+            RuleKind::CountLimit(CountLimit { count, window, .. }) => {
+                add(name, peak(ones(), rolling(window)), (*count).into());
+            }
+            RuleKind::MinimumInterval(MinimumInterval { interval, .. }) => add(name, peak(ones(), *interval), 1),
+            RuleKind::DuplicateGuard(DuplicateGuard { within, .. }) => {
                 let mut equal: BTreeMap<_, Vec<(Timestamp, u64)>> = BTreeMap::new();
                 for payment in &moved {
                     equal.entry(payment.call.effect()).or_default().push((payment.at, 1));
@@ -739,8 +741,8 @@ fn bounds(world: &World, payments: &[Payment]) -> Vec<Bound> {
                 let peaks = equal.into_values().map(|times| peak(times.into_iter(), *within));
                 add(name, peaks.max().unwrap_or(0), 1);
             }
-            RuleKind::NewPayee { .. } => add(name, most(&|payment| payment.is_to_new_payee.into()), 0),
-            RuleKind::PriceAboveUsual { percent, over, .. } => {
+            RuleKind::NewPayee(_) => add(name, most(&|payment| payment.is_to_new_payee.into()), 0),
+            RuleKind::PriceAboveUsual(PriceAboveUsual { percent, over, .. }) => {
                 let usual = |payment: &Payment| match over {
                     UsualPrice::Catalog => OPERATIONS[payment.call.operation].1,
                     UsualPrice::Median(_) => payment.usual,
@@ -748,21 +750,21 @@ fn bounds(world: &World, payments: &[Payment]) -> Vec<Bound> {
                 let reached = most(&|payment| (payment.call.amount * 100).div_ceil(usual(payment)));
                 add(name, reached, u64::from(*percent) + 100);
             }
-            RuleKind::Schedule { .. } => {
+            RuleKind::Schedule(_) => {
                 // 1970 began on a Thursday.
                 let is_open =
                     |at: Timestamp| (at.secs() / 86_400 + 3) % 7 < 5 && (9..17).contains(&(at.secs() / 3_600 % 24));
                 add(name, most(&|payment| (!is_open(payment.at)).into()), 0);
             }
-            RuleKind::AnomalyBrake(brake) => {
+            RuleKind::AutomaticFreeze(brake) => {
                 let of_hour = brake.at_least.units().max(USUAL_HOUR * u64::from(brake.times));
                 // The rule disables a service and then freezes the agent, each after a payment that may exceed the
                 // threshold.
                 add(name, peak(amounts(), seconds(3_600)), 2 * (2 * of_hour + MAX_PRICE));
             }
-            RuleKind::CategoryBlock { .. }
-            | RuleKind::VendorAllowlist { .. }
-            | RuleKind::ApprovalRequired { .. }
+            RuleKind::CategoryBlock(_)
+            | RuleKind::VendorAllowlist(_)
+            | RuleKind::ApprovalRequired(_)
             | RuleKind::ApprovalException(_) => {}
         }
     }
@@ -994,29 +996,27 @@ fn no_sequence_of_payments_exceeds_the_safe_starting_limits() {
 fn no_sequence_of_payments_evades_interval_or_price_or_schedule_or_freeze_rules() {
     let services = None;
     let rules = vec![
-        RuleKind::MinimumInterval {
+        RuleKind::MinimumInterval(MinimumInterval {
             services: None,
             interval: seconds(60),
-        },
-        RuleKind::DuplicateGuard {
+        }),
+        RuleKind::DuplicateGuard(DuplicateGuard {
             services: None,
             within: seconds(7_200),
             action: LimitAction::Block,
-        },
-        RuleKind::PriceAboveUsual {
+        }),
+        RuleKind::PriceAboveUsual(PriceAboveUsual {
             services,
             percent: 20,
             over: UsualPrice::Median(3),
             action: LimitAction::Block,
-        },
-        RuleKind::Schedule {
+        }),
+        RuleKind::Schedule(Schedule {
             services: None,
-            schedule: Schedule {
-                zone: ZoneName::UTC,
-                periods: vec![SchedulePeriod::parse("monday-friday 09:00-17:00").unwrap()],
-            },
-        },
-        RuleKind::AnomalyBrake(AutomaticFreeze {
+            zone: ZoneName::UTC,
+            periods: vec![SchedulePeriod::parse("monday-friday 09:00-17:00").unwrap()],
+        }),
+        RuleKind::AutomaticFreeze(AutomaticFreeze {
             times: 10,
             at_least: units(2_000_000),
         }),

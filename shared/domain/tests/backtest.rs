@@ -120,32 +120,38 @@ impl Habits {
         let services = |only: bool| only.then(|| vec![ServiceSlug::parse(SLUGS[0]).unwrap()]);
         let action = |asks| if asks { LimitAction::Ask } else { LimitAction::Block };
         let counts = self.counts.iter().map(|(id, count, length, only)| {
-            let kind = RuleKind::CountLimit {
+            let kind = RuleKind::CountLimit(CountLimit {
                 count: u32::try_from(*count).unwrap(),
                 window: RuleWindow {
                     services: services(*only),
                     ..hours(*length).into()
                 },
-            };
+            });
             (*id, kind)
         });
-        let interval = self.interval.map(|(length, only)| RuleKind::MinimumInterval {
-            services: services(only),
-            interval: hours(length),
+        let interval = self.interval.map(|(length, only)| {
+            RuleKind::MinimumInterval(MinimumInterval {
+                services: services(only),
+                interval: hours(length),
+            })
         });
-        let guard = self.guard.map(|(length, asks)| RuleKind::DuplicateGuard {
-            services: None,
-            within: hours(length),
-            action: action(asks),
+        let guard = self.guard.map(|(length, asks)| {
+            RuleKind::DuplicateGuard(DuplicateGuard {
+                services: None,
+                within: hours(length),
+                action: action(asks),
+            })
         });
         let payee = self
             .asks_for_new_payees
-            .then_some(RuleKind::NewPayee { services: None });
-        let median = self.median.map(|(percent, prices, asks)| RuleKind::PriceAboveUsual {
-            services: None,
-            percent,
-            over: UsualPrice::Median(prices),
-            action: action(asks),
+            .then_some(RuleKind::NewPayee(NewPayee { services: None }));
+        let median = self.median.map(|(percent, prices, asks)| {
+            RuleKind::PriceAboveUsual(PriceAboveUsual {
+                services: None,
+                percent,
+                over: UsualPrice::Median(prices),
+                action: action(asks),
+            })
         });
         let others = [
             (INTERVAL, interval),
@@ -161,19 +167,23 @@ impl Habits {
 impl Limits {
     fn rules(&self) -> Vec<Rule> {
         let budgets = self.budgets.iter().map(|(id, limit, length)| {
-            let kind = RuleKind::BudgetLimit {
+            let kind = RuleKind::BudgetLimit(BudgetLimit {
                 limit: units(*limit),
                 window: hours(*length).into(),
-            };
+            });
             (*id, kind)
         });
-        let asks = self.asks.map(|above| RuleKind::ApprovalRequired {
-            services: None,
-            categories: None,
-            above: Some(units(above)),
+        let asks = self.asks.map(|above| {
+            RuleKind::ApprovalRequired(ApprovalRequired {
+                services: None,
+                categories: None,
+                above: Some(units(above)),
+            })
         });
-        let blocks = self.blocks_finance.then(|| RuleKind::CategoryBlock {
-            categories: vec![Category::Finance],
+        let blocks = self.blocks_finance.then(|| {
+            RuleKind::CategoryBlock(CategoryBlock {
+                categories: vec![Category::Finance],
+            })
         });
         let others = asks
             .map(|rule| (100, rule))
@@ -630,7 +640,7 @@ fn decide(
     let day = window(day, WindowPeriod::DAY, spent(paid, now, Some(step.index), 24));
     let budgets = agent.counting_rules().map(|rule| {
         let length = u32::try_from(rule.period.max_duration().secs() / 3_600).unwrap();
-        let only = rule.rule.kind.service_slugs().map(|_| 0);
+        let only = rule.rule.kind.scope().services.map(|_| 0);
         let counted = paid.iter().filter(|one| one.counts(now, only, length));
         let used = counted
             .map(|one| rule.counted.payment_units(units(one.step.amount)).units())
@@ -980,11 +990,11 @@ fn guard(id: u128, length: u32, services: Option<Vec<ServiceSlug>>) -> Rule {
     Rule {
         id: rule_id(id),
         version: 1,
-        kind: RuleKind::DuplicateGuard {
+        kind: RuleKind::DuplicateGuard(DuplicateGuard {
             services,
             within: hours(length),
             action: LimitAction::Block,
-        },
+        }),
     }
 }
 
@@ -1098,9 +1108,9 @@ fn a_backtest_infers_an_earlier_payment_from_a_recorded_decision() {
     let new_payee = Rule {
         id: rule_id(NEW_PAYEE),
         version: 2,
-        kind: RuleKind::NewPayee {
+        kind: RuleKind::NewPayee(NewPayee {
             services: services.clone(),
-        },
+        }),
     };
     let candidate = ProposedLimits {
         rules: Some(vec![guard(GUARD, 2, services), new_payee]),
@@ -1203,11 +1213,13 @@ fn payments_that_a_backtest_cannot_evaluate_count_in_its_windows() {
 /// A rule keeps its id if the agent has an equal rule, or a replaced rule with the same window.
 #[test]
 fn proposed_limits_update_the_agents_current_limits() {
-    let hour = |count| RuleKind::CountLimit {
-        count,
-        window: hours(1).into(),
+    let hour = |count| {
+        RuleKind::CountLimit(CountLimit {
+            count,
+            window: hours(1).into(),
+        })
     };
-    let payee = || RuleKind::NewPayee { services: None };
+    let payee = || RuleKind::NewPayee(NewPayee { services: None });
     let agent = Agent {
         rules: [(7, hour(1)), (8, hour(2)), (9, payee())]
             .map(|(id, kind)| Rule {
@@ -1232,11 +1244,11 @@ fn proposed_limits_update_the_agents_current_limits() {
     // The second rule equals one of the agent's rules, so the first replaces the other.
     assert_eq!(rules(&[hour(5), hour(2)]), [(7, 4, hour(5)), (8, 3, hour(2))]);
     assert_eq!(rules(&[hour(1), hour(5)]), [(7, 3, hour(1)), (8, 4, hour(5))]);
-    let longer = RuleKind::CountLimit {
+    let longer = RuleKind::CountLimit(CountLimit {
         count: 1,
         window: hours(2).into(),
-    };
-    let narrower = RuleKind::NewPayee { services: Some(vec![]) };
+    });
+    let narrower = RuleKind::NewPayee(NewPayee { services: Some(vec![]) });
     assert_eq!(
         rules(&[longer.clone(), narrower.clone()]),
         [(1, 1, longer), (2, 1, narrower)]

@@ -204,7 +204,7 @@ impl Case {
     }
 
     fn agent(&self) -> Agent {
-        let kind = |categories| RuleKind::CategoryBlock { categories };
+        let kind = |categories| RuleKind::CategoryBlock(CategoryBlock { categories });
         let rule = |category| Rule {
             id: RuleId::from_uuid(Uuid::nil()),
             version: 1,

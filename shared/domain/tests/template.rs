@@ -9,12 +9,12 @@
 
 use proptest::prelude::*;
 use purser_domain::{
-    Address, Agent, AgentId, AgentStatus, Amount, Availability, Catalog, Category, DefaultServices, DomainPattern,
-    Duration, EnabledService, Endpoint, FollowedTemplate, Labels, ListingHistory, Operation, OperationScope,
-    OperationSlug, OperationUuid, Overrides, PolicyChange, PolicyTemplate, PolicyUpdate, RuleId, RuleKind, RuleWindow,
-    Service, ServiceId, ServiceMerge, ServiceSlug, SpendPolicy, TemplateBases, TemplateEntry, TemplateKey,
-    TemplateList, TemplateName, TemplateTerms, Timestamp, TrustStatus, Url, Wallet, WalletAttestation, WalletKey,
-    merge_rules, merge_services,
+    Address, Agent, AgentId, AgentStatus, Amount, Availability, BudgetLimit, Catalog, Category, CountLimit,
+    DefaultServices, DomainPattern, Duration, EnabledService, Endpoint, FollowedTemplate, Labels, ListingHistory,
+    NewPayee, Operation, OperationScope, OperationSlug, OperationUuid, Overrides, PolicyChange, PolicyTemplate,
+    PolicyUpdate, RuleId, RuleKind, RuleWindow, Service, ServiceId, ServiceMerge, ServiceSlug, SpendPolicy,
+    TemplateBases, TemplateEntry, TemplateKey, TemplateList, TemplateName, TemplateTerms, Timestamp, TrustStatus, Url,
+    Wallet, WalletAttestation, WalletKey, merge_rules, merge_services,
 };
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -349,7 +349,9 @@ fn template_keys_survive_storage() {
 fn template_rules_name_services_by_slug() {
     let problems = |slug: &str| {
         let services = Some(vec![ServiceSlug::parse(slug).unwrap()]);
-        RuleKind::NewPayee { services }.validation_errors(&catalog()).len()
+        RuleKind::NewPayee(NewPayee { services })
+            .validation_errors(&catalog())
+            .len()
     };
     assert_eq!(
         [problems("s1"), problems("s9"), problems(&id(1).to_string())],
@@ -462,21 +464,21 @@ fn the_audit_fields_of_a_template_are_its_limits_and_rules() {
 }
 
 fn budget(limit: u64) -> RuleKind {
-    RuleKind::BudgetLimit {
+    RuleKind::BudgetLimit(BudgetLimit {
         limit: units(limit),
         window: Duration::DAY.into(),
-    }
+    })
 }
 
 fn count(count: u32) -> RuleKind {
-    RuleKind::CountLimit {
+    RuleKind::CountLimit(CountLimit {
         count,
         window: Duration::DAY.into(),
-    }
+    })
 }
 
 fn payee() -> RuleKind {
-    RuleKind::NewPayee { services: None }
+    RuleKind::NewPayee(NewPayee { services: None })
 }
 
 fn agent(rules: &[RuleKind]) -> Agent {
@@ -563,13 +565,13 @@ fn rules_follow_the_template_unless_a_user_set_them() {
     };
     let (ten, fifteen, twenty) = ([budget(10)], [budget(15)], [budget(20)]);
     let base = Some(&ten[..]);
-    let each_payee = RuleKind::BudgetLimit {
+    let each_payee = RuleKind::BudgetLimit(BudgetLimit {
         limit: units(10),
         window: RuleWindow {
             per_payee: true,
             ..Duration::DAY.into()
         },
-    };
+    });
     let rows = [
         Row {
             new: None,

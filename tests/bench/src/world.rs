@@ -1,10 +1,10 @@
 //! An agent with rules of every kind, a catalog of any size, and the agent's requests.
 
 use purser_domain::{
-    Address, Agent, AgentId, AgentStatus, Amount, Availability, Catalog, CatalogPayment, Category, DomainPattern,
-    Duration, EnabledService, Endpoint, Entry, ListingHistory, Network, Operation, OperationSlug, OperationUuid, Rule,
-    RuleId, RuleKind, Service, ServiceId, ServiceSlug, SettlementId, SpendPolicy, Timestamp, TrustStatus, Url, Vendor,
-    Wallet, Window, WindowPeriod, WindowScope,
+    Address, Agent, AgentId, AgentStatus, Amount, ApprovalRequired, Availability, BudgetLimit, Catalog, CatalogPayment,
+    Category, CategoryBlock, DomainPattern, Duration, EnabledService, Endpoint, Entry, ListingHistory, Network,
+    Operation, OperationSlug, OperationUuid, Rule, RuleId, RuleKind, Service, ServiceId, ServiceSlug, SettlementId,
+    SpendPolicy, Timestamp, TrustStatus, Url, Vendor, VendorAllowlist, Wallet, Window, WindowPeriod, WindowScope,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -48,7 +48,7 @@ impl World {
         let id = agent.id;
         let service = ServiceId::from_uuid(uuid(2, bought));
         let budgets = agent.rules.iter().filter_map(|rule| match &rule.kind {
-            RuleKind::BudgetLimit { window: counted, .. } => {
+            RuleKind::BudgetLimit(BudgetLimit { window: counted, .. }) => {
                 let scope = WindowScope::Budget {
                     agent: id,
                     rule: rule.id,
@@ -139,30 +139,32 @@ fn service_of(n: usize) -> Service {
 fn agent(bought: usize) -> Agent {
     let service = |n| ServiceSlug::parse(&slug(n)).unwrap();
     let vendor = |n| Vendor::Service(service(n));
-    let budget = |units: u64, hours: u32| RuleKind::BudgetLimit {
-        limit: self::units(units),
-        window: Duration::from_secs_u32(hours * 3_600).into(),
+    let budget = |units: u64, hours: u32| {
+        RuleKind::BudgetLimit(BudgetLimit {
+            limit: self::units(units),
+            window: Duration::from_secs_u32(hours * 3_600).into(),
+        })
     };
     let kinds = [
-        RuleKind::CategoryBlock {
+        RuleKind::CategoryBlock(CategoryBlock {
             categories: vec![Category::Finance, Category::Security],
-        },
-        RuleKind::VendorAllowlist {
+        }),
+        RuleKind::VendorAllowlist(VendorAllowlist {
             vendors: [90_001, 90_002, 90_003, bought].map(vendor).to_vec(),
-        },
+        }),
         budget(2_000_000, 1),
         budget(20_000_000, 24),
         budget(90_000_000, 24 * 30),
-        RuleKind::ApprovalRequired {
+        RuleKind::ApprovalRequired(ApprovalRequired {
             services: Some([90_004, 90_005].map(service).to_vec()),
             categories: None,
             above: None,
-        },
-        RuleKind::ApprovalRequired {
+        }),
+        RuleKind::ApprovalRequired(ApprovalRequired {
             services: None,
             categories: Some(vec![Category::Search, Category::Scrape]),
             above: Some(units(500_000)),
-        },
+        }),
     ];
     let rules = kinds.into_iter().enumerate().map(|(n, kind)| Rule {
         id: RuleId::from_uuid(uuid(4, n)),

@@ -2,8 +2,8 @@
 
 use purser_bench::Case;
 use purser_domain::{
-    Agent, Amount, ApprovalId, AskingKind, AskingLimit, Decision, DomainPattern, Duration, EvaluationInputs, Eviction,
-    GivenApproval, Rule, RuleId, RuleKind, Window, WindowPeriod, WindowScope, evaluate,
+    Agent, Amount, ApprovalId, AskingKind, AskingLimit, BudgetLimit, Decision, DomainPattern, Duration,
+    EvaluationInputs, Eviction, GivenApproval, Rule, RuleId, RuleKind, Window, WindowPeriod, WindowScope, evaluate,
 };
 use uuid::Uuid;
 
@@ -58,10 +58,10 @@ fn worst_case_decisions_allocate_no_memory() {
     let budget = |n: u128| {
         let id = RuleId::from_uuid(Uuid::from_u128(n));
         let limit = Amount::MAX;
-        let kind = RuleKind::BudgetLimit {
+        let kind = RuleKind::BudgetLimit(BudgetLimit {
             limit,
             window: Duration::DAY.into(),
-        };
+        });
         let scope = WindowScope::Budget {
             agent: agent.id,
             rule: id,

@@ -12,8 +12,9 @@ use lambda_http::{Context, LambdaEvent};
 use purser_api::{Background, Boot, Clock, Entropy, GatewayEvent, handle_gateway_event};
 use purser_chain::WalletSeed;
 use purser_domain::{
-    Duration, EnabledService, Endpoint, LimitAction, NewKey, OperationSlug, OperationUuid, Rule, RuleKind, Schedule,
-    SchedulePeriod, SpendPolicy, UsualPrice, VerifiedService, ZoneName,
+    BudgetLimit, CountLimit, DuplicateGuard, Duration, EnabledService, Endpoint, LimitAction, MinimumInterval, NewKey,
+    OperationSlug, OperationUuid, PriceAboveUsual, Rule, RuleKind, Schedule, SchedulePeriod, SpendPolicy, UsualPrice,
+    VerifiedService, ZoneName,
 };
 use purser_store::{CatalogTable, Ledger, UsageTable};
 use purser_testkit::chain::{FINAL, NETWORK, ScriptedChain, payment_of, tx_hash};
@@ -223,36 +224,34 @@ impl Place {
 fn every_limit() -> impl Iterator<Item = Rule> {
     let hour = Duration::from_secs_u32(3_600);
     let kinds = [
-        RuleKind::BudgetLimit {
+        RuleKind::BudgetLimit(BudgetLimit {
             limit: sample::units(1_000),
             window: hour.into(),
-        },
-        RuleKind::CountLimit {
+        }),
+        RuleKind::CountLimit(CountLimit {
             count: 100,
             window: hour.into(),
-        },
-        RuleKind::MinimumInterval {
+        }),
+        RuleKind::MinimumInterval(MinimumInterval {
             services: None,
             interval: Duration::from_secs_u32(1),
-        },
-        RuleKind::DuplicateGuard {
+        }),
+        RuleKind::DuplicateGuard(DuplicateGuard {
             services: None,
             within: hour,
             action: LimitAction::Block,
-        },
-        RuleKind::PriceAboveUsual {
+        }),
+        RuleKind::PriceAboveUsual(PriceAboveUsual {
             services: None,
             percent: 10_000,
             over: UsualPrice::Median(3),
             action: LimitAction::Block,
-        },
-        RuleKind::Schedule {
+        }),
+        RuleKind::Schedule(Schedule {
             services: None,
-            schedule: Schedule {
-                zone: ZoneName::parse("Europe/Berlin").expect("a zone"),
-                periods: vec![SchedulePeriod::parse("monday-sunday 00:00-24:00").expect("a period")],
-            },
-        },
+            zone: ZoneName::parse("Europe/Berlin").expect("a zone"),
+            periods: vec![SchedulePeriod::parse("monday-sunday 00:00-24:00").expect("a period")],
+        }),
     ];
     (10..).zip(kinds).map(|(n, kind)| Rule {
         id: sample::rule_id(n),

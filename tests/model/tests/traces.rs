@@ -6,11 +6,12 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    Address, Agent, AgentStatus, ApprovalId, ApprovalResolution, B256, BlockId, DefaultServices, Duration,
-    EnabledService, Fingerprint, FreezeChange, FreezeTarget, Grant, Network, NoncePrefix, OperatorFreeze, OperatorName,
-    OperatorReason, OwnershipOffer, Purpose, Rule, RuleKind, Settlement, SettlementId, SettlementState,
-    SettlementTerms, Timestamp, TransactionId, Transfer, UserId, WindowMeasure, WithdrawalAmount, WithdrawalGrant,
-    WithdrawalInputs, WithdrawalPurpose, WithdrawalRecord, decide_withdrawal, find_authorized_transfer,
+    Address, Agent, AgentStatus, ApprovalId, ApprovalRequired, ApprovalResolution, B256, BlockId, BudgetLimit,
+    DefaultServices, Duration, EnabledService, Fingerprint, FreezeChange, FreezeTarget, Grant, Network, NoncePrefix,
+    OperatorFreeze, OperatorName, OperatorReason, OwnershipOffer, Purpose, Rule, RuleKind, Settlement, SettlementId,
+    SettlementState, SettlementTerms, Timestamp, TransactionId, Transfer, UserId, WindowMeasure, WithdrawalAmount,
+    WithdrawalGrant, WithdrawalInputs, WithdrawalPurpose, WithdrawalRecord, decide_withdrawal,
+    find_authorized_transfer,
 };
 use purser_model::{
     handover::{self, Handover as HandoverModel},
@@ -105,11 +106,11 @@ impl Real {
         agent.owner = person(0).to_string();
         if asks {
             let (services, categories, above) = (None, None, None);
-            let kind = RuleKind::ApprovalRequired {
+            let kind = RuleKind::ApprovalRequired(ApprovalRequired {
                 services,
                 categories,
                 above,
-            };
+            });
             let (id, version) = (sample::rule_id(9), 1);
             agent.rules.push(Rule { id, version, kind });
         }
@@ -182,7 +183,8 @@ impl Real {
         let mut rules = before.rules.clone();
         if let Some(cap) = budget {
             let limit = sample::units(u64::from(cap.unsigned_abs()));
-            let same = |rule: &Rule| matches!(rule.kind, RuleKind::BudgetLimit { limit: of, .. } if of == limit);
+            let same =
+                |rule: &Rule| matches!(rule.kind, RuleKind::BudgetLimit(BudgetLimit { limit: of, .. }) if of == limit);
             if !rules.iter().any(same) {
                 let budget = sample::budget(1, limit.units(), sample::secs(43_200));
                 rules = vec![Rule { version, ..budget }];

@@ -6,10 +6,11 @@ use crate::plan::{AGENTS, SERVICES};
 use crate::run::Run;
 use crate::telling::{owner, person};
 use purser_domain::{
-    Address, Agent, AgentId, AgentStatus, Amount, ApprovalId, ApprovalResolution, ApprovalStatus, Availability,
-    CatalogPayment, Category, DefaultServices, DomainPattern, Duration, EnabledService, Endpoint, FreezeAuthority,
-    FreezeChange, FreezeTarget, KeyId, KeyScope, LimitAction, ListingHistory, NewKey, Operation, OperationSlug,
-    OperationUuid, OperatorFreeze, OperatorName, OperatorReason, OwnershipOffer, Permission, Result, Rule, RuleId,
+    Address, Agent, AgentId, AgentStatus, Amount, ApprovalId, ApprovalRequired, ApprovalResolution, ApprovalStatus,
+    Availability, BudgetLimit, CatalogPayment, Category, CategoryBlock, CountLimit, DefaultServices, DomainPattern,
+    DuplicateGuard, Duration, EnabledService, Endpoint, FreezeAuthority, FreezeChange, FreezeTarget, KeyId, KeyScope,
+    LimitAction, ListingHistory, MinimumInterval, NewKey, NewPayee, Operation, OperationSlug, OperationUuid,
+    OperatorFreeze, OperatorName, OperatorReason, OwnershipOffer, Permission, PriceAboveUsual, Result, Rule, RuleId,
     RuleKind, Schedule, SchedulePeriod, Service, ServiceId, ServiceSlug, SourceNetwork, SpendPolicy, Timestamp,
     TrustStatus, UsualPrice, ZoneName,
 };
@@ -131,9 +132,11 @@ fn policy(service: u8, caps: u8, on: bool, version: u64) -> EnabledService {
 
 /// Returns the plan's rule with this number. Rules with the same index replace each other.
 fn rule(rule: u8) -> (u8, RuleKind) {
-    let budget = |limit, hours: u32| RuleKind::BudgetLimit {
-        limit: units(limit),
-        window: Duration::from_secs_u32(hours * 3_600).into(),
+    let budget = |limit, hours: u32| {
+        RuleKind::BudgetLimit(BudgetLimit {
+            limit: units(limit),
+            window: Duration::from_secs_u32(hours * 3_600).into(),
+        })
     };
     match rule {
         0 => (0, budget(700, 6)),
@@ -141,17 +144,17 @@ fn rule(rule: u8) -> (u8, RuleKind) {
         2 => (1, budget(1_500, 48)),
         3 => (
             2,
-            RuleKind::CategoryBlock {
+            RuleKind::CategoryBlock(CategoryBlock {
                 categories: vec![Category::Data],
-            },
+            }),
         ),
         4 => (
             3,
-            RuleKind::ApprovalRequired {
+            RuleKind::ApprovalRequired(ApprovalRequired {
                 services: None,
                 categories: None,
                 above: Some(units(120)),
-            },
+            }),
         ),
         _ => (rule, later_rule(rule)),
     }
@@ -160,42 +163,44 @@ fn rule(rule: u8) -> (u8, RuleKind) {
 /// Returns a rule of the plan's later random stream.
 fn later_rule(rule: u8) -> RuleKind {
     let services = None;
-    let guard = |secs, action| RuleKind::DuplicateGuard {
-        services: None,
-        within: Duration::from_secs_u32(secs),
-        action,
+    let guard = |secs, action| {
+        RuleKind::DuplicateGuard(DuplicateGuard {
+            services: None,
+            within: Duration::from_secs_u32(secs),
+            action,
+        })
     };
-    let price = |percent, action| RuleKind::PriceAboveUsual {
-        services: None,
-        percent,
-        over: UsualPrice::Catalog,
-        action,
+    let price = |percent, action| {
+        RuleKind::PriceAboveUsual(PriceAboveUsual {
+            services: None,
+            percent,
+            over: UsualPrice::Catalog,
+            action,
+        })
     };
     match rule {
-        5 => RuleKind::CountLimit {
+        5 => RuleKind::CountLimit(CountLimit {
             count: 3,
             window: purser_domain::RuleWindow {
                 services,
                 ..Duration::from_secs_u32(7_200).into()
             },
-        },
-        6 => RuleKind::MinimumInterval {
+        }),
+        6 => RuleKind::MinimumInterval(MinimumInterval {
             services,
             interval: Duration::from_secs_u32(90),
-        },
+        }),
         7 => guard(600, LimitAction::Block),
         8 => guard(3_600, LimitAction::Ask),
-        9 => RuleKind::NewPayee { services },
+        9 => RuleKind::NewPayee(NewPayee { services }),
         10 => price(150, LimitAction::Block),
         11 => price(20, LimitAction::Ask),
-        _ => RuleKind::Schedule {
+        _ => RuleKind::Schedule(Schedule {
             services,
             // `is_open` in `expect.rs` computes this schedule again.
-            schedule: Schedule {
-                zone: ZoneName::parse("Europe/Berlin").expect("a zone"),
-                periods: vec![SchedulePeriod::parse("monday-sunday 22:00-02:30").expect("a period")],
-            },
-        },
+            zone: ZoneName::parse("Europe/Berlin").expect("a zone"),
+            periods: vec![SchedulePeriod::parse("monday-sunday 22:00-02:30").expect("a period")],
+        }),
     }
 }
 
@@ -497,7 +502,7 @@ pub(crate) async fn set_rule(run: &Run, ledger: &Ledger, agent: u8, number: u8, 
     let mut chosen = None;
     let is_budget = matches!(
         kind,
-        RuleKind::BudgetLimit { .. } | RuleKind::CountLimit { .. } | RuleKind::MinimumInterval { .. }
+        RuleKind::BudgetLimit(_) | RuleKind::CountLimit(_) | RuleKind::MinimumInterval(_)
     );
     let done = edit(ledger, agent, |agent| {
         let present = present.filter(|rule| agent.rules.iter().any(|known| known.id == *rule));

@@ -2,14 +2,15 @@
 
 use crate::AUDIT;
 use purser_domain::{
-    Act, Acting, Actor, Address, Agent, AgentId, AgentKey, AgentStatus, Amount, ApprovalException, ApprovalResolution,
-    AuditChanges, AuditKind, AuditOutcome, AuthorizationState, AutomaticFreeze, Availability, B256, BlockId,
-    CalendarPeriod, CatalogPayment, Category, DomainPattern, Duration, EnabledService, Endpoint, ExpectedTransfer,
-    FIXED_PRICE, FinalBlock, Fingerprint, Intent, KeyCredential, KeyId, KeyScope, LimitAction, ListingHistory, Log,
-    Metadata, Network, Offer, Operation, OperationSlug, OperationUuid, OperatorName, ProviderRequest, Reconciliation,
+    Act, Acting, Actor, Address, Agent, AgentId, AgentKey, AgentStatus, Amount, ApprovalException, ApprovalRequired,
+    ApprovalResolution, AuditChanges, AuditKind, AuditOutcome, AuthorizationState, AutomaticFreeze, Availability, B256,
+    BlockId, BudgetLimit, CalendarPeriod, CatalogPayment, Category, CategoryBlock, CountLimit, DomainPattern,
+    DuplicateGuard, Duration, EnabledService, Endpoint, ExpectedTransfer, FIXED_PRICE, FinalBlock, Fingerprint, Intent,
+    KeyCredential, KeyId, KeyScope, LimitAction, ListingHistory, Log, Metadata, MinimumInterval, Network, NewPayee,
+    Offer, Operation, OperationSlug, OperationUuid, OperatorName, PriceAboveUsual, ProviderRequest, Reconciliation,
     RequestSource, Rule, RuleId, RuleKind, RuleWindow, Schedule, SchedulePeriod, SecretDigest, Service, ServiceId,
     ServiceSlug, Settlement, SpendPolicy, Timestamp, TransactionLogs, Transfer, TrustStatus, TxHash,
-    UnusableAuthorization, Url, UsualPrice, VanishedTransfer, Vendor, Wallet, WindowPeriod, ZoneName,
+    UnusableAuthorization, Url, UsualPrice, VanishedTransfer, Vendor, VendorAllowlist, Wallet, WindowPeriod, ZoneName,
     decide_reconciliation, find_authorized_transfer, parse_address,
 };
 use purser_store::AuditEntry;
@@ -117,10 +118,10 @@ pub fn budget(n: u128, limit: u64, window: Duration) -> Rule {
     Rule {
         id: rule_id(n),
         version: 1,
-        kind: RuleKind::BudgetLimit {
+        kind: RuleKind::BudgetLimit(BudgetLimit {
             limit: units(limit),
             window: window.into(),
-        },
+        }),
     }
 }
 
@@ -135,103 +136,101 @@ pub fn rules() -> Vec<Rule> {
     vec![
         rule(
             1,
-            RuleKind::CategoryBlock {
+            RuleKind::CategoryBlock(CategoryBlock {
                 categories: vec![Category::Finance, Category::Ai],
-            },
+            }),
         ),
         rule(
             2,
-            RuleKind::VendorAllowlist {
+            RuleKind::VendorAllowlist(VendorAllowlist {
                 vendors: vec![Vendor::Service(slug("lab")), Vendor::Wallet(wallet(2))],
-            },
+            }),
         ),
         rule(
             3,
-            RuleKind::BudgetLimit {
+            RuleKind::BudgetLimit(BudgetLimit {
                 limit: units(1_000),
                 window: secs(3_600).into(),
-            },
+            }),
         ),
         rule(
             4,
-            RuleKind::ApprovalRequired {
+            RuleKind::ApprovalRequired(ApprovalRequired {
                 services: None,
                 categories: None,
                 above: None,
-            },
+            }),
         ),
         rule(
             5,
-            RuleKind::ApprovalRequired {
+            RuleKind::ApprovalRequired(ApprovalRequired {
                 services: Some(vec![slug("lab")]),
                 categories: Some(Vec::new()),
                 above: Some(units(5)),
-            },
+            }),
         ),
         rule(
             6,
-            RuleKind::CountLimit {
+            RuleKind::CountLimit(CountLimit {
                 count: 7,
                 window: RuleWindow {
                     services: Some(vec![slug("lab")]),
                     ..secs(60).into()
                 },
-            },
+            }),
         ),
         rule(
             7,
-            RuleKind::MinimumInterval {
+            RuleKind::MinimumInterval(MinimumInterval {
                 services: None,
                 interval: secs(1),
-            },
+            }),
         ),
         rule(
             8,
-            RuleKind::DuplicateGuard {
+            RuleKind::DuplicateGuard(DuplicateGuard {
                 services: None,
                 within: secs(600),
                 action: LimitAction::Block,
-            },
+            }),
         ),
-        rule(9, RuleKind::NewPayee { services: None }),
+        rule(9, RuleKind::NewPayee(NewPayee { services: None })),
         rule(
             10,
-            RuleKind::PriceAboveUsual {
+            RuleKind::PriceAboveUsual(PriceAboveUsual {
                 services: None,
                 percent: 20,
                 over: UsualPrice::Catalog,
                 action: LimitAction::Ask,
-            },
+            }),
         ),
         rule(
             11,
-            RuleKind::PriceAboveUsual {
+            RuleKind::PriceAboveUsual(PriceAboveUsual {
                 services: Some(vec![slug("lab")]),
                 percent: 0,
                 over: UsualPrice::Median(9),
                 action: LimitAction::Block,
-            },
+            }),
         ),
         rule(
             12,
-            RuleKind::Schedule {
+            RuleKind::Schedule(Schedule {
                 services: None,
-                schedule: Schedule {
-                    zone: ZoneName::parse("Europe/Berlin").unwrap(),
-                    periods: vec![SchedulePeriod::parse("monday,sunday 22:30-24:00").unwrap()],
-                },
-            },
+                zone: ZoneName::parse("Europe/Berlin").unwrap(),
+                periods: vec![SchedulePeriod::parse("monday,sunday 22:30-24:00").unwrap()],
+            }),
         ),
         rule(
             13,
-            RuleKind::AnomalyBrake(AutomaticFreeze {
+            RuleKind::AutomaticFreeze(AutomaticFreeze {
                 times: 10,
                 at_least: units(10_000_000),
             }),
         ),
         rule(
             14,
-            RuleKind::BudgetLimit {
+            RuleKind::BudgetLimit(BudgetLimit {
                 limit: units(1_000),
                 window: RuleWindow {
                     services: Some(vec![slug("lab")]),
@@ -241,11 +240,11 @@ pub fn rules() -> Vec<Rule> {
                     period: WindowPeriod::Calendar(CalendarPeriod::Month, ZoneName::parse("Europe/Berlin").unwrap()),
                     action: LimitAction::Ask,
                 },
-            },
+            }),
         ),
         rule(
             15,
-            RuleKind::CountLimit {
+            RuleKind::CountLimit(CountLimit {
                 count: 7,
                 window: RuleWindow {
                     services: None,
@@ -255,7 +254,7 @@ pub fn rules() -> Vec<Rule> {
                     period: WindowPeriod::Lifetime,
                     action: LimitAction::Block,
                 },
-            },
+            }),
         ),
         rule(
             16,

@@ -1,11 +1,11 @@
 //! The forms that rename, label, freeze, archive and restore an agent.
 
 use crate::agents::form::AgentForm;
-use crate::agents::operations::{AgentUpdate, RaiseFactor};
+use crate::agents::operations::AgentUpdate;
 use crate::ui::form::{Form, FormName};
 use crate::ui::notice::{PageMessage, redirect_with_notice};
 use crate::ui::paths;
-use purser_api::{Precondition, Reply};
+use purser_api::{Number, Precondition, Reply};
 use purser_domain::{Agent, AgentStatus};
 
 pub(crate) async fn submit_agent_name(request: AgentForm) -> Reply {
@@ -32,7 +32,7 @@ pub(crate) async fn submit_max_increase_factor(request: AgentForm) -> Reply {
     let mut form = request.parse_posted_form(FormName::RaiseFactor);
     let factor = form.parse_number("factor", "Times", 0, Agent::MAX_INCREASE_FACTOR);
     let update = factor.map(|factor| AgentUpdate {
-        max_raise_factor: Some(RaiseFactor(factor)),
+        max_raise_factor: Some(Number(factor)),
         ..AgentUpdate::NONE
     });
     update_agent(request, form, update, PageMessage::RaiseFactorSaved).await

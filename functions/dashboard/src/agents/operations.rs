@@ -3,13 +3,12 @@
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::state::People;
-use purser_api::{CallerIds, Precondition};
+use purser_api::{CallerIds, Number, Precondition};
 use purser_domain::{
     Act, Agent, AgentId, AgentName, AgentStatus, AuditChanges, AuditKind, DefaultServices, Error, FollowedTemplate,
     Labels, Result, StartingLimits, TemplateName, ValidationError,
 };
 use purser_store::CreateAgentResult;
-use serde_json::json;
 
 purser_api::body! {
     /// The agent's fields to update. Send at least one field.
@@ -26,15 +25,8 @@ purser_api::body! {
         pub(crate) archived: Option<bool>,
         /// The maximum cap that the agent may request as a temporary limit increase, as a multiple of the current cap.
         /// With 0, the agent may request no increase.
-        pub(crate) max_raise_factor: Option<RaiseFactor>,
+        pub(crate) max_raise_factor: Option<Number<0, { Agent::MAX_INCREASE_FACTOR }>> = {"example": 10},
     }
-}
-
-purser_api::field! {
-    /// The maximum cap that an agent may request as a temporary limit increase, as a multiple of the current cap.
-    pub(crate) struct RaiseFactor(u32):
-    |value| purser_api::parse_number_in_range(value, 0..=Agent::MAX_INCREASE_FACTOR),
-    json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": Agent::MAX_INCREASE_FACTOR, "example": 10})
 }
 
 impl AgentUpdate {

@@ -324,13 +324,13 @@ fn agent_card(layout: &Layout, spend: &AgentSpend, catalog: &Catalog) -> Markup 
             @if let Some(freeze) = &spend.freeze { (labels::operator_freeze_message(layout.now, freeze)) }
             ul.spend {
                 @for rule in &spend.rules {
-                    @if let (RuleKind::BudgetLimit { limit, window }, Some(used)) = (&rule.rule.kind, rule.used) {
+                    @if let (RuleKind::BudgetLimit(budget), Some(used)) = (&rule.rule.kind, rule.used) {
                         li {
                             div.spend-line {
-                                span { @if rule.rule.kind.scope() == RuleScope::default() { "All services, " } @else { "Some payments, " } (period_phrase(window.period)) }
-                                span.figures { (used_amount(used)) " of " (amount_text(*limit)) }
+                                span { @if rule.rule.kind.scope() == RuleScope::default() { "All services, " } @else { "Some payments, " } (period_phrase(budget.window.period)) }
+                                span.figures { (used_amount(used)) " of " (amount_text(budget.limit)) }
                             }
-                            (usage_bar(used.amount, Amount::ZERO, *limit))
+                            (usage_bar(used.amount, Amount::ZERO, budget.limit))
                         }
                     }
                 }

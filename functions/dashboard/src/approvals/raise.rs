@@ -8,8 +8,8 @@ use crate::approvals::operations::{Note, OwnApproval};
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Amount, Approval, ApprovalStatus, CheckedRule, ErrorKind, GrantRestriction, LimitUpdate, PolicyChange,
-    PolicyUpdate, Result, RuleKind, RuleUpdate, ServiceUpdate,
+    Amount, Approval, ApprovalRequired, ApprovalStatus, CheckedRule, ErrorKind, GrantRestriction, LimitUpdate,
+    PolicyChange, PolicyUpdate, Result, RuleKind, RuleUpdate, ServiceUpdate,
 };
 use purser_store::ApprovalDecision;
 
@@ -83,26 +83,20 @@ impl People {
         let Some(rule) = agent.rules.iter().find(|found| found.id == rule) else {
             return Ok(None);
         };
-        let RuleKind::ApprovalRequired {
-            services,
-            categories,
-            above,
-        } = &rule.kind
-        else {
+        let RuleKind::ApprovalRequired(limit) = &rule.kind else {
             return Ok(None);
         };
-        if above.unwrap_or(Amount::ZERO) >= to {
+        if limit.above.unwrap_or(Amount::ZERO) >= to {
             return Ok(None);
         }
-        let raised = RuleKind::ApprovalRequired {
-            services: services.clone(),
-            categories: categories.clone(),
+        let raised = RuleKind::ApprovalRequired(ApprovalRequired {
             above: Some(to),
-        };
+            ..limit.clone()
+        });
         let edition = self.current_catalog().await?;
         let raised = CheckedRule::check(raised, &edition.catalog).ok();
         let update = raised.map(|raised| LimitUpdate::Rules(RuleUpdate::Replace(rule.id, raised)));
-        Ok(update.map(|update| increase(update, *above, agent.version)))
+        Ok(update.map(|update| increase(update, limit.above, agent.version)))
     }
 
     /// Raises the limit, and then approves the payment. Both require a recent sign-in.

@@ -5,15 +5,13 @@ use crate::backtests::operations::{BacktestPlan, NewBacktest, TestedAgents};
 use crate::caller::Caller;
 use crate::preview::api::DifferencesView;
 use crate::request::combine_results_and_errors;
-use crate::rules::api::{RuleBody, unreported_error};
+use crate::rules::api::RequestedRule;
 use crate::services::api::{CandidatePolicyBody, parse_policy_change};
 use crate::state::PeopleState;
 use axum::Json;
 use axum::http::{StatusCode, Uri};
 use axum::response::IntoResponse as _;
-use purser_api::{
-    Body, BodyPath, Id, Member, Query, Reply, Schemas, ValidationErrors, endpoint, errors, parse_seconds, view,
-};
+use purser_api::{Body, BodyPath, Id, Member, Number, Query, Reply, Schemas, ValidationErrors, endpoint, errors, view};
 use purser_domain::{
     Agent, AgentStatus, BacktestId, BacktestRun, Catalog, Duration, ErrorKind, Result, RuleKind, TestedLimits,
     Timestamp, ValidationError,
@@ -44,7 +42,7 @@ purser_api::body! {
     pub(crate) struct BacktestBody {
         agents: BacktestAgents,
         /// The number of days whose decisions are tested. The default is 7.
-        days: Option<BacktestDays>,
+        days: Option<Number<1, { BacktestRun::MAX_DAYS }>>,
         /// The end of the tested range. The default is the current time.
         to: Option<Timestamp>,
         /// The rules that replace each agent's rules.
@@ -60,7 +58,7 @@ purser_api::body! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Objects<T, const MAX: usize>(Vec<T>);
 
-pub(crate) type CandidateRules = Objects<RuleBody, { Agent::MAX_RULES }>;
+pub(crate) type CandidateRules = Objects<RequestedRule, { Agent::MAX_RULES }>;
 pub(crate) type CandidatePolicies = Objects<CandidatePolicyBody, 50>;
 
 impl<T: Member, const MAX: usize> Member for Objects<T, MAX> {
@@ -156,27 +154,19 @@ pub(crate) fn parse_candidate_rules(
 ) -> Vec<RuleKind> {
     let mut kinds: Vec<RuleKind> = Vec::new();
     for (index, rule) in rules.into_iter().enumerate() {
-        let found = match RuleKind::try_from(rule) {
-            Ok(kind) => {
-                let found = kind.validation_errors(catalog);
-                kinds.push(kind);
-                found
-            }
-            Err(error) => unreported_error(error, &format!("/rules/{index}"), errors)
-                .into_iter()
-                .collect(),
-        };
-        let found = found.into_iter();
+        let Some(kind) = rule.0 else { continue };
+        let found = kind.validation_errors(catalog).into_iter();
         errors.extend(
             found.map(|error| ValidationError::at_path(format!("/rules/{index}{}", error.path), error.message)),
         );
+        kinds.push(kind);
     }
     let budgets = kinds.iter().filter(|kind| kind.counted_limit().is_some());
     if budgets.count() > Agent::MAX_BUDGETS {
         let message = format!("must have at most {} rules that count payments", Agent::MAX_BUDGETS);
         errors.extend([ValidationError::at_path("/rules", message)]);
     }
-    let automatic_freezes = kinds.iter().filter(|kind| matches!(kind, RuleKind::AnomalyBrake(_)));
+    let automatic_freezes = kinds.iter().filter(|kind| matches!(kind, RuleKind::AutomaticFreeze(_)));
     if automatic_freezes.count() > 1 {
         errors.extend([ValidationError::at_path(
             "/rules",
@@ -187,18 +177,6 @@ pub(crate) fn parse_candidate_rules(
 }
 
 const DEFAULT_DAYS: u32 = 7;
-
-purser_api::field! {
-    /// The number of days whose decisions a backtest tests: 1 to [`BacktestRun::MAX_DAYS`].
-    pub(crate) struct BacktestDays(u32):
-    |value| {
-        // `parse_seconds` parses any whole number.
-        let days = parse_seconds(value).and_then(|days| u32::try_from(days.secs()).ok());
-        let days = days.filter(|days| (1..=BacktestRun::MAX_DAYS).contains(days));
-        days.ok_or_else(|| format!("must be a whole number from 1 to {}", BacktestRun::MAX_DAYS))
-    },
-    json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": BacktestRun::MAX_DAYS})
-}
 
 purser_api::views! {
     /// The estimated number of reads of a backtest. No backtest was started.

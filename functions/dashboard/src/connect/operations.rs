@@ -8,9 +8,9 @@ use crate::keys::operations::key_rejection_error;
 use crate::state::People;
 use purser_api::{CallerIds, Precondition, ThrottleScope};
 use purser_domain::{
-    AccessToken, Act, Actor, Agent, AgentId, AgentKey, AgentName, Amount, AuditKind, ClientGrant, ClientName,
-    DeviceRequest, DeviceState, Duration, EditReason, ErrorKind, GrantCode, GrantOrigin, KeyCredential, KeyId,
-    KeyScope, KeyStatus, NewGrantCode, Permission, RefreshToken, RequestSource, Result, RuleKind, RuleWindow,
+    AccessToken, Act, Actor, Agent, AgentId, AgentKey, AgentName, Amount, AuditKind, BudgetLimit, ClientGrant,
+    ClientName, DeviceRequest, DeviceState, Duration, EditReason, ErrorKind, GrantCode, GrantOrigin, KeyCredential,
+    KeyId, KeyScope, KeyStatus, NewGrantCode, Permission, RefreshToken, RequestSource, Result, RuleKind, RuleWindow,
     StartingLimits, Timestamp, UserCode,
 };
 use tracing::info;
@@ -82,10 +82,10 @@ impl People {
                 keys: Some(vec![id]),
                 ..RuleWindow::from(Duration::DAY)
             };
-            let budget = RuleKind::BudgetLimit {
+            let budget = RuleKind::BudgetLimit(BudgetLimit {
                 limit: consent.per_day,
                 window,
-            };
+            });
             Ok(agent.with_rule(rule, budget)?)
         };
         let action = Act::new(AuditKind::GrantCreated).with_object(&id);

@@ -1,15 +1,16 @@
 //! The forms for rules.
 
 use crate::agents::form::AgentForm;
-use crate::rules::section::parse_rule_form;
-use crate::ui::form::{FormName, RuleForm};
+use crate::rules::form::{has_form, parse_rule_form};
+use crate::ui::form::FormName;
 use crate::ui::notice::PageMessage;
 use purser_api::Reply;
-use purser_domain::{LimitUpdate, RuleId, RuleUpdate};
+use purser_domain::{LimitUpdate, RuleId, RuleKindName, RuleUpdate};
 
 pub(crate) async fn submit_new_rule(request: AgentForm) -> Reply {
     let edition = request.people.current_catalog().await?;
-    let kind = RuleForm::from_name(request.parse_posted_form(FormName::Plain).field_text("kind"));
+    let kind = RuleKindName::from_name(request.parse_posted_form(FormName::Plain).field_text("kind"));
+    let kind = kind.filter(|kind| has_form(*kind));
     let mut form = request.parse_posted_form(kind.map_or(FormName::Plain, FormName::NewRule));
     let id = request.people.new_rule_id()?;
     let rule = parse_rule_form(&mut form, &edition.catalog);

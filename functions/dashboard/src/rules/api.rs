@@ -9,17 +9,16 @@ use crate::state::{People, PeopleState};
 use axum::Json;
 use axum::response::Response;
 use purser_api::{
-    Body, BodyPath, Id, IfMatch, Listed, Member as _, Parameters, Precondition, Reply, RuleView, ValidationErrors,
-    endpoint, parse_number_in_range, parse_seconds, view, with_etag,
+    Body, BodyPath, Id, IfMatch, Member, Number, Parameters, Precondition, Reply, RuleSeconds, RuleView, Schemas,
+    ValidationErrors, endpoint, view, with_etag,
 };
 use purser_domain::{
-    Address, Agent, AgentId, Amount, ApprovalException, AutomaticFreeze, CalendarPeriod, Catalog, Category,
-    CheckedRule, Duration, Error, KeyId, LimitAction, LimitUpdate, MAX_BUDGET_WINDOW, MAX_COUNT, MAX_FREEZE_MULTIPLE,
-    MAX_PERCENT, MIN_BUDGET_WINDOW, MIN_COUNT_WINDOW, MIN_FREEZE_MULTIPLE, MIN_INTERVAL, MIN_MEDIAN_PRICES,
-    OperationSlug, RuleId, RuleKind, RuleUpdate, RuleWindow, Schedule, SchedulePeriod, ServiceSlug, Timestamp,
-    UsualPrice, ValidationError, Vendor, WindowPeriod, ZoneName,
+    Address, Agent, AgentId, Amount, CalendarPeriod, Catalog, Category, CheckedRule, Error, KeyId, LimitAction,
+    LimitUpdate, MAX_COUNT, MAX_FREEZE_MULTIPLE, MAX_PERCENT, MIN_BUDGET_WINDOW, MIN_COUNT_WINDOW, MIN_FREEZE_MULTIPLE,
+    MIN_INTERVAL, MIN_MEDIAN_PRICES, OperationSlug, RuleId, RuleKind, RuleUpdate, SchedulePeriod, ServiceSlug,
+    Timestamp, UsualPrice, ValidationError, WindowPeriod, ZoneName, parse_rule_kind,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 /// The agent's rules, in the order in which they were added.
@@ -96,18 +95,18 @@ purser_api::body! {
             categories: Option<Vec<Category>> = {"minItems": 1, "uniqueItems": true},
             /// The agent keys whose payments count, by ID; absent for all keys. If all keys have ended, the rule stays
             /// and counts no further payment.
-            keys: Option<Vec<Key>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
+            keys: Option<Vec<KeyId>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
             /// Whether the payments to each payee count alone, each up to the limit. The default is false. An update
             /// can't change this.
             per_payee: Option<bool>,
             limit_units: Amount,
             /// The duration of a rolling window in seconds, from one hour to 31 days.
-            window_seconds: Option<Window>,
+            window_seconds: Option<RuleSeconds<{ MIN_BUDGET_WINDOW.secs() }>>,
             period: Option<Period>,
             /// The time zone of a calendar period, required for `day`, `week` and `month`.
-            time_zone: Option<Zone>,
+            time_zone: Option<ZoneName>,
             /// The effect of a payment beyond the limit, `block` if absent. A payment that the owner approves counts.
-            action: Option<Action>,
+            action: Option<LimitAction>,
         }
         /// Requires the owner's approval for each payment that meets all of the rule's conditions. A rule without
         /// conditions requires approval for every payment.
@@ -128,22 +127,22 @@ purser_api::body! {
             categories: Option<Vec<Category>> = {"minItems": 1, "uniqueItems": true},
             /// The agent keys whose payments count, by ID; absent for all keys. If all keys have ended, the rule stays
             /// and counts no further payment.
-            keys: Option<Vec<Key>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
-            count: Count,
+            keys: Option<Vec<KeyId>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
+            count: Number<1, MAX_COUNT>,
             /// The duration of a rolling window in seconds, from one minute to 31 days.
-            window_seconds: Option<CountWindow>,
+            window_seconds: Option<RuleSeconds<{ MIN_COUNT_WINDOW.secs() }>>,
             period: Option<Period>,
             /// The time zone of a calendar period, required for `day`, `week` and `month`.
-            time_zone: Option<Zone>,
+            time_zone: Option<ZoneName>,
             /// The effect of a payment beyond the limit, `block` if absent. A payment that the owner approves counts.
-            action: Option<Action>,
+            action: Option<LimitAction>,
         }
         /// Requires a minimum time between two payments.
         MinimumInterval = "minimum_interval" {
             /// The services to which the rule applies, by slug. If absent, the rule applies to all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
             /// The minimum time in seconds, from one second to 31 days.
-            interval_seconds: Interval,
+            interval_seconds: RuleSeconds<{ MIN_INTERVAL.secs() }>,
         }
         /// Blocks or requires approval for a paid call that repeats a paid call of the last `within_seconds`. Two calls
         /// to a service are the same if their operation, method, URL and body hash are equal. The comparison ignores
@@ -155,8 +154,8 @@ purser_api::body! {
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
             /// The number of seconds after a paid call during which the same call is a duplicate: from one second to 31
             /// days.
-            within_seconds: Interval,
-            action: Action,
+            within_seconds: RuleSeconds<{ MIN_INTERVAL.secs() }>,
+            action: LimitAction,
         }
         /// Requires the owner's approval for the first payment to each payee of a service.
         NewPayee = "new_payee" {
@@ -168,20 +167,20 @@ purser_api::body! {
         PriceAboveUsual = "price_above_usual" {
             /// The services to which the rule applies, by slug. If absent, the rule applies to all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
-            percent: Percent,
+            percent: Number<0, MAX_PERCENT> = {"example": 20},
             over: Over,
             /// The number of recent prices in the median. Required if `over` is `median`. The rule applies only after
             /// the agent has paid this many prices.
-            of: Option<Prices>,
-            action: Action,
+            of: Option<Number<MIN_MEDIAN_PRICES, MAX_PRICES>>,
+            action: LimitAction,
         }
         /// Allows payments only in these periods, on the clock of a time zone.
         Schedule = "schedule" {
             /// The services to which the rule applies, by slug. If absent, the rule applies to all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
-            time_zone: Zone,
+            time_zone: ZoneName,
             /// The allowed periods: days, then the times of the start and the end.
-            periods: Vec<PeriodText> = {"minItems": 1, "maxItems": 14, "uniqueItems": true},
+            periods: Vec<SchedulePeriod> = {"minItems": 1, "maxItems": 14, "uniqueItems": true},
         }
         /// Disables a service or freezes the agent, and notifies the owner, if the agent's payments within an hour reach
         /// `at_least_units`, and exceed the usual amount multiplied by `times`. The rule disables a service if the payments
@@ -190,7 +189,7 @@ purser_api::body! {
         /// usual amount is the median of these sums. If no day had payments, `at_least_units` alone decides. An agent has at
         /// most one rule of this kind.
         AnomalyBrake = "anomaly_brake" {
-            times: Times,
+            times: Number<MIN_FREEZE_MULTIPLE, MAX_FREEZE_MULTIPLE> = {"example": 10},
             at_least_units: Amount = {"minimum": 1},
         }
         /// Exempts payments from the policy's approval threshold, from rules of the kind `approval_required`, or from
@@ -201,7 +200,7 @@ purser_api::body! {
             /// The operation to which the rule applies; absent for all operations.
             operation_id: Option<OperationSlug>,
             /// The agent keys to which the rule applies, by ID; absent for all keys.
-            keys: Option<Vec<Key>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
+            keys: Option<Vec<KeyId>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
             /// The address of the payee.
             payee: Address,
             /// The maximum amount of a payment.
@@ -219,53 +218,6 @@ purser_api::body! {
 }
 
 purser_api::field! {
-    pub(crate) struct Count(u32):
-    |value| parse_number_in_range(value, 1..=MAX_COUNT),
-    json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": MAX_COUNT})
-}
-
-purser_api::field! {
-    /// The id of an agent key: 16 hexadecimal digits.
-    pub(crate) struct Key(KeyId):
-    |value| value.as_str().and_then(KeyId::parse).ok_or_else(|| "must be the id of an agent key".to_owned()),
-    json!({"type": "string", "pattern": "^[0-9a-f]{16}$", "example": "0f1e2d3c4b5a6978"})
-}
-
-purser_api::field! {
-    pub(crate) struct CountWindow(Duration):
-    |value| parse_duration(value, MIN_COUNT_WINDOW),
-    duration_schema(MIN_COUNT_WINDOW)
-}
-
-purser_api::field! {
-    /// In seconds, from one second to 31 days.
-    pub(crate) struct Interval(Duration):
-    |value| parse_duration(value, MIN_INTERVAL),
-    duration_schema(MIN_INTERVAL)
-}
-
-purser_api::field! {
-    /// `block` rejects the payment, and `ask` requires the owner's approval.
-    pub(crate) struct Action(LimitAction):
-    |value| value.as_str().and_then(LimitAction::from_name).ok_or_else(LimitAction::allowed_names_message),
-    json!({"type": "string", "pattern": "^(block|ask)$", "example": "ask"})
-}
-
-purser_api::field! {
-    /// The percentage by which a price may exceed the usual price.
-    pub(crate) struct Percent(u32):
-    |value| parse_number_in_range(value, 0..=MAX_PERCENT),
-    json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": MAX_PERCENT, "example": 20})
-}
-
-purser_api::field! {
-    /// The factor by which an hour's spending may exceed the busiest hour of a usual day.
-    pub(crate) struct Times(u32):
-    |value| parse_number_in_range(value, MIN_FREEZE_MULTIPLE..=MAX_FREEZE_MULTIPLE),
-    json!({"type": "integer", "format": "int32", "minimum": MIN_FREEZE_MULTIPLE, "maximum": MAX_FREEZE_MULTIPLE, "example": 10})
-}
-
-purser_api::field! {
     /// The usual price: the catalog's price, or the median of the recently paid prices.
     pub(crate) struct Over(String):
     |value| {
@@ -273,80 +225,6 @@ purser_api::field! {
         name.map(str::to_owned).ok_or_else(|| "must be one of: catalog, median".to_owned())
     },
     json!({"type": "string", "pattern": "^(catalog|median)$", "example": "catalog"})
-}
-
-purser_api::field! {
-    /// The number of prices in a median.
-    pub(crate) struct Prices(u32):
-    |value| parse_number_in_range(value, MIN_MEDIAN_PRICES.into()..=MAX_PRICES),
-    json!({"type": "integer", "format": "int32", "minimum": MIN_MEDIAN_PRICES, "maximum": MAX_PRICES})
-}
-
-purser_api::field! {
-    /// The name of an IANA time zone.
-    pub(crate) struct Zone(ZoneName):
-    |value| {
-        let zone = value.as_str().and_then(ZoneName::parse);
-        zone.ok_or_else(|| "must be the name of an IANA time zone, such as `Europe/Berlin`".to_owned())
-    },
-    json!({"type": "string", "pattern": "^[A-Za-z0-9+_-]+(/[A-Za-z0-9+_-]+)*$", "maxLength": 64, "example": "Europe/Berlin"})
-}
-
-purser_api::field! {
-    /// An allowed period of a schedule.
-    pub(crate) struct PeriodText(SchedulePeriod):
-    |value| {
-        let wrong = "must be days and two different times, such as `monday-friday 09:00-17:00` or `monday,sunday 22:00-02:00`";
-        value.as_str().and_then(SchedulePeriod::parse).ok_or_else(|| wrong.to_owned())
-    },
-    {
-        let day = "(mon|tues|wednes|thurs|fri|satur|sun)day";
-        let (days, time) = (format!("{day}(-{day})?"), "(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)");
-        json!({"type": "string", "pattern": format!("^{days}(,{days})* {time}-{time}$"), "maxLength": 80})
-    }
-}
-
-impl Listed for Key {
-    const NAME: &'static str = "KeyId";
-
-    fn item_schema() -> Value {
-        json!({"description": "The ID of an agent key.", "example": "0f1e2d3c4b5a6978"})
-    }
-}
-
-impl Listed for PeriodText {
-    const NAME: &'static str = "SchedulePeriod";
-
-    fn item_schema() -> Value {
-        json!({
-            "description": "The days on which a period starts, as names and ranges with commas between them, and the times of \
-                the start and the end. An end before the start is on the next day.",
-            "example": "monday-friday 09:00-17:00",
-        })
-    }
-}
-
-/// Equals the domain's `MAX_RECENT_PRICES`.
-const MAX_PRICES: u32 = 9;
-
-fn parse_duration(value: &Value, min_duration: Duration) -> Result<Duration, String> {
-    let duration = parse_seconds(value).ok_or("must be a whole number of seconds")?;
-    RuleKind::check_duration(duration, min_duration).map(|()| duration)
-}
-
-fn duration_schema(min_duration: Duration) -> Value {
-    json!({
-        "type": "integer",
-        "format": "int32",
-        "minimum": min_duration.secs(),
-        "maximum": MAX_BUDGET_WINDOW.secs(),
-    })
-}
-
-purser_api::field! {
-    pub(crate) struct Window(Duration):
-    |value| parse_duration(value, MIN_BUDGET_WINDOW),
-    duration_schema(MIN_BUDGET_WINDOW)
 }
 
 purser_api::field! {
@@ -360,190 +238,55 @@ purser_api::field! {
     json!({"type": "string", "pattern": "^(day|week|month|lifetime)$", "example": "month"})
 }
 
-/// Rejects combinations of fields that are not allowed, such as `window_seconds` with `period`.
-impl TryFrom<RuleBody> for RuleKind {
-    type Error = ValidationError;
+/// Equals the domain's `MAX_RECENT_PRICES`.
+pub(crate) const MAX_PRICES: u32 = 9;
 
-    fn try_from(body: RuleBody) -> Result<Self, ValidationError> {
-        Ok(match body {
-            RuleBody::CategoryBlock { categories } => Self::CategoryBlock { categories },
-            RuleBody::VendorAllowlist { services, wallets } => {
-                let services = services.into_iter().flatten().map(Vendor::Service);
-                let wallets = wallets.into_iter().flatten().map(Vendor::Wallet);
-                let vendors = services.chain(wallets).collect();
-                Self::VendorAllowlist { vendors }
+/// A rule whose fields are valid. `None` if a field that may be absent has an error, or if the fields exclude each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RequestedRule(pub(crate) Option<RuleKind>);
+
+impl Member for RequestedRule {
+    fn read(value: &Value, path: BodyPath<'_>, errors: &mut ValidationErrors) -> Option<Self> {
+        RuleBody::read(value, path, errors)?;
+        let has_error =
+            |errors: &ValidationErrors, name: &str| errors.has_error_at(&BodyPath::Member(&path, name).to_string());
+        // A field with an error counts as absent, so that the response also lists the errors of the other fields.
+        let mut fields = value.as_object()?.clone();
+        fields.retain(|name, _| !has_error(errors, name));
+        let kind = parse_rule_kind(&fields);
+        if kind.is_none() {
+            let (field, message) = combination_error(&fields);
+            if !has_error(errors, field) && !has_error(errors, "period") {
+                errors.add_at(BodyPath::Member(&path, field), message);
             }
-            RuleBody::BudgetLimit {
-                services,
-                categories,
-                keys,
-                per_payee,
-                limit_units: limit,
-                window_seconds,
-                period,
-                time_zone,
-                action,
-            } => {
-                let duration = window_seconds.map(|Window(duration)| duration);
-                let window = build_rule_window(duration, period, time_zone, action)?;
-                let window = RuleWindow {
-                    services,
-                    categories,
-                    keys: keys.map(|keys| keys.into_iter().map(|Key(key)| key).collect()),
-                    per_payee: per_payee.unwrap_or_default(),
-                    ..window
-                };
-                Self::BudgetLimit { limit, window }
-            }
-            RuleBody::ApprovalRequired {
-                services,
-                categories,
-                above_units: above,
-            } => Self::ApprovalRequired {
-                services,
-                categories,
-                above,
-            },
-            RuleBody::CountLimit {
-                services,
-                categories,
-                keys,
-                count: Count(count),
-                window_seconds,
-                period,
-                time_zone,
-                action,
-            } => {
-                let duration = window_seconds.map(|CountWindow(duration)| duration);
-                let window = build_rule_window(duration, period, time_zone, action)?;
-                let window = RuleWindow {
-                    services,
-                    categories,
-                    keys: keys.map(|keys| keys.into_iter().map(|Key(key)| key).collect()),
-                    ..window
-                };
-                Self::CountLimit { count, window }
-            }
-            RuleBody::MinimumInterval {
-                services,
-                interval_seconds: Interval(interval),
-            } => Self::MinimumInterval { services, interval },
-            RuleBody::DuplicateGuard {
-                services,
-                within_seconds: Interval(within),
-                action: Action(action),
-            } => Self::DuplicateGuard {
-                services,
-                within,
-                action,
-            },
-            RuleBody::NewPayee { services } => Self::NewPayee { services },
-            RuleBody::PriceAboveUsual {
-                services,
-                percent: Percent(percent),
-                over: Over(over),
-                of,
-                action: Action(action),
-            } => {
-                let prices = of.and_then(|Prices(prices)| u8::try_from(prices).ok());
-                let over = UsualPrice::from_name(&over, prices);
-                let wrong = || ValidationError::at_path("/of", "must be given for the median, and only for it");
-                Self::PriceAboveUsual {
-                    services,
-                    percent,
-                    over: over.ok_or_else(wrong)?,
-                    action,
-                }
-            }
-            RuleBody::Schedule {
-                services,
-                time_zone: Zone(zone),
-                periods,
-            } => Self::Schedule {
-                services,
-                schedule: Schedule {
-                    zone,
-                    periods: periods.into_iter().map(|PeriodText(period)| period).collect(),
-                },
-            },
-            RuleBody::AnomalyBrake {
-                times: Times(times),
-                at_least_units: at_least,
-            } => Self::AnomalyBrake(AutomaticFreeze { times, at_least }),
-            RuleBody::ApprovalException {
-                services,
-                operation_id: operation,
-                keys,
-                payee,
-                max_amount_units: max_amount,
-                until,
-                waives_threshold,
-                waived_rules,
-            } => Self::ApprovalException(ApprovalException {
-                services,
-                operation,
-                keys: keys.map(|keys| keys.into_iter().map(|Key(key)| key).collect()),
-                payee,
-                max_amount,
-                until,
-                waives_threshold: waives_threshold.unwrap_or_default(),
-                waived_rules: waived_rules.unwrap_or_default(),
-            }),
-        })
+        }
+        Some(Self(kind))
+    }
+
+    fn describe(schemas: &mut Schemas) -> Value {
+        RuleBody::describe(schemas)
     }
 }
 
-/// Builds a window from the period and the action. The callers add services, categories and keys.
-fn build_rule_window(
-    duration: Option<Duration>,
-    period: Option<Period>,
-    time_zone: Option<Zone>,
-    action: Option<Action>,
-) -> Result<RuleWindow, ValidationError> {
-    let name = period.map(|Period(name)| name);
-    let zone = time_zone.map(|Zone(zone)| zone);
-    let period = WindowPeriod::from_parts(duration, name.as_deref(), zone);
-    Ok(RuleWindow {
-        services: None,
-        categories: None,
-        keys: None,
-        per_payee: false,
-        period: period.ok_or_else(|| match (duration, name) {
-            (None, None) => ValidationError::at_path("/window_seconds", "or `period` must be given"),
-            (Some(_), Some(_)) => ValidationError::at_path("/period", "must be absent if `window_seconds` is given"),
-            _ => ValidationError::at_path(
-                "/time_zone",
-                "must be given for `day`, `week` and `month`, and only for these",
-            ),
-        })?,
-        action: action.map_or(LimitAction::Block, |Action(action)| action),
-    })
-}
-
-/// Returns `error`, unless the error's field or `period` already has an error in `errors`. `path` is the
-/// rule's path in the body.
-pub(crate) fn unreported_error(
-    error: ValidationError,
-    path: &str,
-    errors: &ValidationErrors,
-) -> Option<ValidationError> {
-    let is_reported = |field: &str| errors.has_error_at(&format!("{path}{field}"));
-    let is_known = is_reported(&error.path) || is_reported("/period");
-    (!is_known).then_some(error)
+/// Returns the field and the message of the error of a rule whose valid fields exclude each other, such as
+/// `window_seconds` with `period`.
+fn combination_error(fields: &Map<String, Value>) -> (&'static str, &'static str) {
+    let has = |name: &str| fields.get(name).is_some_and(|value| !value.is_null());
+    match (has("over"), has("window_seconds"), has("period")) {
+        (true, ..) => ("of", "must be given for the median, and only for it"),
+        (_, false, false) => ("window_seconds", "or `period` must be given"),
+        (_, true, true) => ("period", "must be absent if `window_seconds` is given"),
+        _ => (
+            "time_zone",
+            "must be given for `day`, `week` and `month`, and only for these",
+        ),
+    }
 }
 
 /// A field that can't be parsed is not checked further.
 pub(crate) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<CheckedRule, Error> {
     let mut errors = ValidationErrors::default();
-    let rule = RuleBody::read(body, BodyPath::Body, &mut errors).map(RuleKind::try_from);
-    let rule = match rule {
-        Some(Ok(rule)) => Some(rule),
-        Some(Err(error)) => {
-            errors.extend(unreported_error(error, "", &errors));
-            None
-        }
-        None => None,
-    };
+    let rule = RequestedRule::read(body, BodyPath::Body, &mut errors).and_then(|rule| rule.0);
     let was_read = !["/services", "/wallets"].iter().any(|path| errors.has_error_at(path));
     let checked = rule.and_then(|rule| {
         let checked = CheckedRule::check(rule, catalog);

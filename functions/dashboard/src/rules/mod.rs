@@ -2,5 +2,6 @@
 
 pub(crate) mod actions;
 pub(crate) mod api;
+pub(crate) mod form;
 pub(crate) mod operations;
 pub(crate) mod section;

@@ -6,8 +6,8 @@ use crate::keys::operations::{IssuedKey, issued_key, key_rejection_error};
 use crate::state::People;
 use purser_api::{AgentCredentials, Precondition};
 use purser_domain::{
-    Act, Actor, Agent, AgentId, AgentKey, Amount, AuditKind, ErrorKind, Freeze, KeyId, KeyScope, NewKey, Permission,
-    RequestSource, Result, RuleId, RuleKind, RuleWindow, UnpaidDenial,
+    Act, Actor, Agent, AgentId, AgentKey, Amount, AuditKind, BudgetLimit, ErrorKind, Freeze, KeyId, KeyScope, NewKey,
+    Permission, RequestSource, Result, RuleId, RuleKind, RuleWindow, UnpaidDenial,
 };
 use purser_store::DecisionKeys;
 use tracing::info;
@@ -65,10 +65,10 @@ impl People {
         new.record.scope = run.scope.clone();
         let rule = self.new_rule_id()?;
         let window = RuleWindow::for_run(new.record.id);
-        let budget = RuleKind::BudgetLimit {
+        let budget = RuleKind::BudgetLimit(BudgetLimit {
             limit: run.limit,
             window,
-        };
+        });
         let open = |agent: Agent| {
             if let Some(freeze) = Freeze::effective_freeze(&agent, operator_freeze) {
                 let denial = UnpaidDenial::for_freeze(freeze, self.now().since(now).millis());

@@ -112,7 +112,7 @@ fn operation_inputs(inputs: &Inputs<'_>, current: &SpendPolicy, service: &Servic
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::section::tests::catalog;
+    use crate::rules::form::tests::catalog;
     use crate::services::api::parse_service_update;
     use crate::ui::form::FormName;
 

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use purser_api::Precondition;
 use purser_domain::{
     Address, Agent, AgentName, Amount, ApprovalId, Duration, EditReason, Error, ErrorKind, KeyId, LabelFilter,
-    LabelKey, LabelValue, Labels, RuleId, RuleKind, ServiceId, StartingLimits, ValidationError, WithdrawalAmount,
+    LabelKey, LabelValue, Labels, RuleId, RuleKindName, ServiceId, StartingLimits, ValidationError, WithdrawalAmount,
     parse_address,
 };
 use serde_json::Value;
@@ -27,7 +27,7 @@ pub(crate) enum FormName {
     /// The form that sets the same limits for each of the agent's services that has no limits yet.
     Unlimited,
     Policy(ServiceId),
-    NewRule(RuleForm),
+    NewRule(RuleKindName),
     Rule(RuleId),
     /// The form that creates an agent key with a limited scope.
     LimitedKey,
@@ -47,22 +47,6 @@ pub(crate) enum FormName {
     ApprovalSelection,
     /// The form of an operator act, by the act's name. The number distinguishes several forms of the act on a page.
     Operator(&'static str, u128),
-}
-
-purser_domain::named! {
-    RuleForm {
-        BudgetLimit = RuleKind::BUDGET_LIMIT => "Budget",
-        ApprovalRequired = RuleKind::APPROVAL_REQUIRED => "Ask a person",
-        CategoryBlock = RuleKind::CATEGORY_BLOCK => "Block categories",
-        VendorAllowlist = RuleKind::VENDOR_ALLOWLIST => "Allow only some vendors",
-        CountLimit = RuleKind::COUNT_LIMIT => "Number of payments",
-        MinimumInterval = RuleKind::MINIMUM_INTERVAL => "Time between payments",
-        DuplicateGuard = RuleKind::DUPLICATE_GUARD => "Same call again",
-        NewPayee = RuleKind::NEW_PAYEE => "New payee",
-        PriceAboveUsual = RuleKind::PRICE_ABOVE_USUAL => "Unusual price",
-        Schedule = RuleKind::SCHEDULE => "Days and hours",
-        AnomalyBrake = RuleKind::ANOMALY_BRAKE => "Anomaly brake",
-    }
 }
 
 impl fmt::Display for FormName {

@@ -169,60 +169,54 @@ fn check_use_text(name: CheckName, amount: Amount) -> Markup {
 
 pub(crate) fn rule_sentence(kind: &RuleKind, catalog: &Catalog) -> Markup {
     match kind {
-        RuleKind::CategoryBlock { categories } => {
-            html! { "Buys nothing in " (join_with_or(categories.iter().copied().map(category_name))) "." }
+        RuleKind::CategoryBlock(rule) => {
+            html! { "Buys nothing in " (join_with_or(rule.categories.iter().copied().map(category_name))) "." }
         }
-        RuleKind::VendorAllowlist { vendors } if vendors.is_empty() => html! { "Pays nobody." },
-        RuleKind::VendorAllowlist { vendors } => {
-            html! { "Pays only " (join_with_or(vendors.iter().map(|vendor| match vendor {
+        RuleKind::VendorAllowlist(rule) if rule.vendors.is_empty() => html! { "Pays nobody." },
+        RuleKind::VendorAllowlist(rule) => {
+            html! { "Pays only " (join_with_or(rule.vendors.iter().map(|vendor| match vendor {
                 Vendor::Service(slug) => service_phrase(slug, catalog),
                 Vendor::Wallet(wallet) => labels::short_wallet_address(*wallet),
             }))) "." }
         }
-        RuleKind::BudgetLimit { limit, window } => html! {
-            "Spends at most " (amount_text(*limit)) (window_phrase(window))
+        RuleKind::BudgetLimit(rule) => html! {
+            "Spends at most " (amount_text(rule.limit)) (window_phrase(&rule.window))
             @if kind.scope() == RuleScope::default() { ", over all services." } @else { (rule_scope(kind, catalog)) "." }
-            (over_limit_approval_sentence(window))
+            (over_limit_approval_sentence(&rule.window))
         },
-        RuleKind::ApprovalRequired {
-            services,
-            categories,
-            above,
-        } => html! {
+        RuleKind::ApprovalRequired(rule) => html! {
             "Requires approval of every payment"
-            @if let Some(above) = above { " above " (amount_text(*above)) }
-            @if let Some(services) = services { " to " (join_with_or(services.iter().map(|slug| service_phrase(slug, catalog)))) }
-            @if let Some(categories) = categories { " in " (join_with_or(categories.iter().copied().map(category_name))) }
+            @if let Some(above) = rule.above { " above " (amount_text(above)) }
+            @if let Some(services) = &rule.services { " to " (join_with_or(services.iter().map(|slug| service_phrase(slug, catalog)))) }
+            @if let Some(categories) = &rule.categories { " in " (join_with_or(categories.iter().copied().map(category_name))) }
             "."
         },
-        RuleKind::CountLimit { count, window } => html! {
-            "Makes at most " (count) @if *count == 1 { " payment" } @else { " payments" }
-            (window_phrase(window)) (rule_scope(kind, catalog)) "." (over_limit_approval_sentence(window))
+        RuleKind::CountLimit(rule) => html! {
+            "Makes at most " (rule.count) @if rule.count == 1 { " payment" } @else { " payments" }
+            (window_phrase(&rule.window)) (rule_scope(kind, catalog)) "." (over_limit_approval_sentence(&rule.window))
         },
-        RuleKind::MinimumInterval { interval, .. } => {
-            html! { "Waits " (format_duration(*interval)) " after each payment" (rule_scope(kind, catalog)) "." }
+        RuleKind::MinimumInterval(rule) => {
+            html! { "Waits " (format_duration(rule.interval)) " after each payment" (rule_scope(kind, catalog)) "." }
         }
-        RuleKind::DuplicateGuard { within, action, .. } => html! {
-            (action_verb(*action)) " the same call again within " (format_duration(*within)) (rule_scope(kind, catalog)) "."
+        RuleKind::DuplicateGuard(rule) => html! {
+            (action_verb(rule.action)) " the same call again within " (format_duration(rule.within)) (rule_scope(kind, catalog)) "."
         },
-        RuleKind::NewPayee { .. } => html! {
+        RuleKind::NewPayee(_) => html! {
             (action_verb(LimitAction::Ask)) " the first payment to each payee of a service" (rule_scope(kind, catalog)) "."
         },
-        RuleKind::PriceAboveUsual {
-            percent, over, action, ..
-        } => html! {
-            (action_verb(*action)) " a price more than " (percent) "% above "
-            @match over {
+        RuleKind::PriceAboveUsual(rule) => html! {
+            (action_verb(rule.action)) " a price more than " (rule.percent) "% above "
+            @match rule.over {
                 UsualPrice::Catalog => "the catalog’s",
                 UsualPrice::Median(count) => { "the median of an operation’s last " (count) },
             }
             (rule_scope(kind, catalog)) "."
         },
-        RuleKind::Schedule { schedule, .. } => html! {
+        RuleKind::Schedule(schedule) => html! {
             "Pays only on " (join_with_or(schedule.periods.iter().map(|period| html! { (period) })))
             " (" (schedule.zone) ")" (rule_scope(kind, catalog)) "."
         },
-        RuleKind::AnomalyBrake(automatic_freeze) => html! {
+        RuleKind::AutomaticFreeze(automatic_freeze) => html! {
             "Is frozen, or first stopped at one service, when it pays more within an hour than " (automatic_freeze.times) " times the busiest hour of a usual day, and at least "
             (amount_text(automatic_freeze.at_least)) "."
         },
@@ -265,7 +259,7 @@ const fn action_verb(action: LimitAction) -> &'static str {
 /// Renders the services to which a limit applies.
 fn rule_scope(kind: &RuleKind, catalog: &Catalog) -> Markup {
     html! {
-        @if let Some(services) = kind.service_slugs() { ", at " (join_with_or(services.iter().map(|slug| service_phrase(slug, catalog)))) }
+        @if let Some(services) = kind.scope().services { ", at " (join_with_or(services.iter().map(|slug| service_phrase(slug, catalog)))) }
         @if let Some(categories) = kind.scope().categories { ", at services in " (join_with_or(categories.iter().copied().map(category_name))) }
         @if let Some(keys) = kind.scope().keys { ", with the key " (join_with_or(keys.iter().map(|key| html! { code { (key.to_string()) } }))) }
     }

@@ -20,7 +20,7 @@ fn braked(times: u32, version: u64, status: AgentStatus) -> Agent {
     let rule = Rule {
         id: RuleId::from_uuid(Uuid::from_u128(1)),
         version: 1,
-        kind: RuleKind::AnomalyBrake(AutomaticFreeze {
+        kind: RuleKind::AutomaticFreeze(AutomaticFreeze {
             times,
             at_least: sample::units(50),
         }),

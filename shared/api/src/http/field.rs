@@ -2,13 +2,13 @@
 
 use crate::{BodyPath, Member, Schemas, ValidationErrors};
 use purser_domain::{
-    Address, AgentName, AgentStatus, Amount, ApprovalId, Category, DomainPattern, Duration, LabelFilter, LabelKey,
-    LabelValue, Labels, OperationSlug, OperationUuid, OperatorReason, Overrides, Permission, RuleId, ServiceSlug,
-    SourceNetwork, StartingLimits, Target, TemplateName, Timestamp, TrustStatus, TxHash, Url, UserId, is_displayable,
-    parse_address, parse_web_url,
+    Address, AgentName, AgentStatus, Amount, ApprovalId, Category, DomainPattern, Duration, KeyId, LabelFilter,
+    LabelKey, LabelValue, Labels, LimitAction, MAX_BUDGET_WINDOW, OperationSlug, OperationUuid, OperatorReason,
+    Overrides, Permission, RuleId, SchedulePeriod, ServiceSlug, SourceNetwork, StartingLimits, Target, TemplateName,
+    Timestamp, TrustStatus, TxHash, Url, UserId, ZoneName, is_displayable, parse_address, parse_web_url,
+    parse_whole_number,
 };
 use serde_json::{Value, json};
-use std::ops::RangeInclusive;
 
 /// A JSON Schema pattern for text without control characters.
 const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
@@ -167,6 +167,12 @@ texts! {
         "pattern": WEB,
         "maxLength": MAX_URL_BYTES,
     };
+    KeyId: Self::parse, "must be the id of an agent key", {"pattern": "^[0-9a-f]{16}$", "example": "0f1e2d3c4b5a6978"};
+    LimitAction: Self::from_name, Self::allowed_names_message(), {"pattern": "^(block|ask)$", "example": "ask"};
+    SchedulePeriod: Self::parse, "must be days and two different times, such as `monday-friday 09:00-17:00` or `monday,sunday 22:00-02:00`", {
+        "pattern": schedule_period_pattern(),
+        "maxLength": 80,
+    };
     Timestamp: Self::parse, "must be an instant such as `2026-12-31T23:59:59Z`", {
         "format": "date-time",
         "example": "2026-12-31T23:59:59Z",
@@ -174,7 +180,18 @@ texts! {
     TemplateName: Self::parse, Self::FORM, {"pattern": "^[a-z0-9][a-z0-9_-]{0,49}$", "example": "research"};
     Overrides: Self::from_name, Self::allowed_names_message(), {"pattern": one_of_message(Self::ALL.iter().map(|overrides| overrides.name()))};
     TrustStatus: Self::from_name, Self::allowed_names_message(), {"pattern": one_of_message(Self::ALL.iter().map(|status| status.name()))};
+    ZoneName: Self::parse, "must be the name of an IANA time zone, such as `Europe/Berlin`", {
+        "pattern": "^[A-Za-z0-9+_-]+(/[A-Za-z0-9+_-]+)*$",
+        "maxLength": 64,
+        "example": "Europe/Berlin",
+    };
     TxHash: Self::parse, "must be `0x` and sixty-four hexadecimal digits", {"pattern": "^0x[0-9a-fA-F]{64}$"};
+}
+
+fn schedule_period_pattern() -> String {
+    let day = "(mon|tues|wednes|thurs|fri|satur|sun)day";
+    let (days, time) = (format!("{day}(-{day})?"), "(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)");
+    format!("^{days}(,{days})* {time}-{time}$")
 }
 
 fn one_of_message<'a>(names: impl Iterator<Item = &'a str>) -> String {
@@ -297,20 +314,41 @@ fn amount_schema(min_units: u64) -> Value {
     json!({"type": "integer", "format": "int64", "minimum": min_units, "maximum": Amount::MAX.units()})
 }
 
-/// Parses an integer in any JSON notation: `5.0` is 5 (JSON Schema Core §6.3).
-fn parse_whole_number(value: &Value) -> Option<u64> {
-    // Rust formats a whole non-negative `f64` with digits only, so no float arithmetic is needed.
-    value.as_u64().or_else(|| match value.as_f64()?.to_string().as_str() {
-        "-0" => Some(0),
-        digits => digits.parse().ok(),
-    })
+/// A whole number from `MIN` to `MAX`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number<const MIN: u32, const MAX: u32>(pub u32);
+
+impl<const MIN: u32, const MAX: u32> Field for Number<MIN, MAX> {
+    fn read(value: &Value) -> Result<Self, String> {
+        let number = parse_whole_number(value).and_then(|number| u32::try_from(number).ok());
+        let number = number.filter(|number| (MIN..=MAX).contains(number));
+        number
+            .map(Self)
+            .ok_or_else(|| format!("must be a whole number from {MIN} to {MAX}"))
+    }
+
+    fn schema() -> Value {
+        json!({"type": "integer", "format": "int32", "minimum": MIN, "maximum": MAX})
+    }
 }
 
-/// Parses an integer in this range. The error message contains the range.
-pub fn parse_number_in_range(value: &Value, range: RangeInclusive<u32>) -> Result<u32, String> {
-    let number = parse_whole_number(value).and_then(|number| u32::try_from(number).ok());
-    let number = number.filter(|number| range.contains(number));
-    number.ok_or_else(|| format!("must be a whole number from {} to {}", range.start(), range.end()))
+/// A duration of a rule's window, interval or period: `MIN` seconds to [`MAX_BUDGET_WINDOW`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleSeconds<const MIN: u64>(pub Duration);
+
+impl<const MIN: u64> Field for RuleSeconds<MIN> {
+    fn read(value: &Value) -> Result<Self, String> {
+        const MAX: u64 = MAX_BUDGET_WINDOW.secs();
+        let duration = parse_seconds(value).ok_or("must be a whole number of seconds")?;
+        let is_in_range = (MIN..=MAX).contains(&duration.secs());
+        is_in_range
+            .then_some(Self(duration))
+            .ok_or_else(|| format!("must be a whole number of seconds from {MIN} to {MAX}"))
+    }
+
+    fn schema() -> Value {
+        json!({"type": "integer", "format": "int32", "minimum": MIN, "maximum": MAX_BUDGET_WINDOW.secs()})
+    }
 }
 
 /// Parses a whole number of seconds.
@@ -367,6 +405,12 @@ macro_rules! listed {
 }
 
 listed! {
+    KeyId as "KeyId": {"description": "The ID of an agent key.", "example": "0f1e2d3c4b5a6978"};
+    SchedulePeriod as "SchedulePeriod": {
+        "description": "The days on which a period starts, as names and ranges with commas between them, and the times of \
+            the start and the end. An end before the start is on the next day.",
+        "example": "monday-friday 09:00-17:00",
+    };
     RuleId as "RuleReference": {"description": "The ID of a rule of the agent."};
     Address as "NamedWallet": {
         "description": "`0x` and 40 hexadecimal digits. In mixed case, it must have a valid EIP-55 checksum.",
@@ -420,7 +464,8 @@ mod tests {
         ];
         for (text, expected) in rows {
             let value = serde_json::from_str(text).unwrap();
-            assert_eq!(parse_number_in_range(&value, 0..=10).ok(), expected, "{text}");
+            let number = <Number<0, 10> as Field>::read(&value);
+            assert_eq!(number.ok().map(|number| number.0), expected, "{text}");
         }
     }
 

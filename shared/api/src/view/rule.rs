@@ -206,9 +206,9 @@ impl RuleView {
     pub fn new(rule: &Rule, used: Option<Amount>) -> Self {
         let used = used.unwrap_or(Amount::ZERO).units();
         let usage = match &rule.kind {
-            RuleKind::BudgetLimit { window, .. } if window.per_payee => None,
-            RuleKind::BudgetLimit { limit, .. } => Some(("used_units", "remaining_units", limit.units())),
-            RuleKind::CountLimit { count, .. } => Some(("used", "remaining", u64::from(*count))),
+            RuleKind::BudgetLimit(rule) if rule.window.per_payee => None,
+            RuleKind::BudgetLimit(rule) => Some(("used_units", "remaining_units", rule.limit.units())),
+            RuleKind::CountLimit(rule) => Some(("used", "remaining", u64::from(rule.count))),
             _ => None,
         };
         let mut terms = rule_kind_json(&rule.kind);

@@ -123,7 +123,7 @@ impl SpendView {
                 rule_id: budget.rule.id,
                 limit_units: budget.limit.units(),
                 window: budget.period.into(),
-                services: budget.rule.kind.service_slugs().map(slugs),
+                services: budget.rule.kind.scope().services.map(slugs),
                 categories: budget.rule.kind.scope().categories.map(names),
                 action: asking(&budget),
                 used_units: window.counted_amount_at(at).units(),
@@ -133,7 +133,7 @@ impl SpendView {
         let counts = binding().filter(|rule| rule.counted == WindowMeasure::Payments);
         let counts = counts.filter_map(|counting| {
             let window = counting.find_window(budgets)?;
-            let services = counting.rule.kind.service_slugs();
+            let services = counting.rule.kind.scope().services;
             Some(CountView {
                 rule_id: counting.rule.id,
                 kind: counting.rule.kind.name(),

@@ -134,6 +134,12 @@ pub fn rule_kind_json(kind: &RuleKind) -> Value {
     kind.to_json()
 }
 
+/// Parses a rule's kind and parameters. Fields that may be null may also be absent. Returns `None` if a field is missing
+/// or malformed, or if the fields exclude each other.
+pub fn parse_rule_kind(fields: &Map<String, Value>) -> Option<RuleKind> {
+    RuleKind::read_from(fields)
+}
+
 impl BacktestRun {
     /// Returns a backtest's fields for the audit log. The agents are in several lists, because a value's length is
     /// limited.

@@ -3,12 +3,12 @@
 //! A replay writes the parsed document again and compares it with the original, so a misread value is found.
 
 use crate::{
-    Address, Agent, AgentId, AgentStatus, Amount, ApprovalException, ApprovalId, AutomaticFreeze, Availability,
-    CallDescription, CatalogPayment, Category, Check, CheckName, CheckOutcome, DomainPattern, Duration, EnabledService,
-    Endpoint, IncreasedCaps, KeyId, Labels, LimitAction, LimitIncrease, ListingHistory, Metadata, Network, Operation,
-    OperationSlug, OperationUuid, ProviderRequest, Rule, RuleId, RuleKind, RuleWindow, Schedule, SchedulePeriod,
-    Service, ServiceId, ServiceSlug, SettlementId, SpendPolicy, TemporaryCaps, Timestamp, TransactionId, TrustStatus,
-    UsualPrice, Vendor, Wallet, WalletAttestation, WalletKey, WindowPeriod, ZoneName, parse_address,
+    Address, Agent, AgentId, AgentStatus, Amount, ApprovalId, Availability, CallDescription, CatalogPayment, Category,
+    Check, CheckName, CheckOutcome, DomainPattern, Duration, EnabledService, Endpoint, IncreasedCaps, KeyId, Labels,
+    LimitAction, LimitIncrease, ListingHistory, Metadata, Network, Operation, OperationSlug, OperationUuid,
+    ProviderRequest, Rule, RuleId, SchedulePeriod, Service, ServiceId, ServiceSlug, SettlementId, SpendPolicy,
+    TemporaryCaps, Timestamp, TransactionId, TrustStatus, Wallet, WalletAttestation, WalletKey, WindowPeriod, ZoneName,
+    parse_address, parse_whole_number,
 };
 use serde_json::{Map, Value};
 use url::Url;
@@ -30,16 +30,16 @@ pub(crate) trait Fields: Sized {
     fn read_from(object: &Object) -> Option<Self>;
 }
 
-fn write_field(object: &mut Object, name: &str, value: &impl Element) {
+pub(crate) fn write_field(object: &mut Object, name: &str, value: &impl Element) {
     object.insert(name.to_owned(), value.to_json());
 }
 
-/// Parses a field that must be present. If `T` is an `Option`, the field may be null.
-pub(super) fn read_field<T: Element>(object: &Object, name: &str) -> Option<T> {
-    T::from_json(object.get(name)?)
+/// Parses a field. If `T` is an `Option`, the field may be null or absent.
+pub(crate) fn read_field<T: Element>(object: &Object, name: &str) -> Option<T> {
+    T::from_json(object.get(name).unwrap_or(&Value::Null))
 }
 
-fn write_optional_field(object: &mut Object, name: &str, value: Option<&impl Element>) {
+pub(crate) fn write_optional_field(object: &mut Object, name: &str, value: Option<&impl Element>) {
     if let Some(value) = value {
         write_field(object, name, value);
     }
@@ -47,17 +47,18 @@ fn write_optional_field(object: &mut Object, name: &str, value: Option<&impl Ele
 
 /// Parses an optional field: `Some(None)` if the field is absent or null, `None` if the value is malformed.
 #[expect(clippy::option_option, reason = "a wrong value is not an absent value")]
-fn read_optional_field<T: Element>(object: &Object, name: &str) -> Option<Option<T>> {
+pub(crate) fn read_optional_field<T: Element>(object: &Object, name: &str) -> Option<Option<T>> {
     object.get(name).map_or(Some(None), Option::from_json)
 }
 
-/// Implements [`Fields`] and [`Element`] for structs, and for enums whose variant is in a field.
+/// Implements [`Fields`] and [`Element`] for structs.
 ///
 /// ```ignore
 /// fields! {
 ///     RuleWindow {
 ///         keys: "keys" optional,        // an `Option`: absent if it is `None`; without `optional`, null
 ///         action: "action" unless(LimitAction::Block), // absent if it is this value
+///         waived_rules: "waived_rules" or_default, // the default value if it is absent
 ///         period: part,                 // fields in the same object
 ///         window: part_with_null("services"), // like `part`; `services` is null if the part omits the field
 ///         name: unwritten(String::new()), // not in the document, with this value after parsing
@@ -68,58 +69,39 @@ macro_rules! fields {
     () => {};
     ($name:ident { $($field:ident: $kind:tt $(($detail:expr))? $($presence:ident $(($default:expr))?)?),* $(,)? }
     $($rest:tt)*) => {
-        impl Fields for $name {
-            fn write_to(&self, object: &mut Object) {
-                $(fields!(@write object, &self.$field, $kind $(($detail))? $($presence $(($default))?)?);)*
+        const _: () = {
+            use $crate::evidence::document::*;
+
+            impl Fields for $name {
+                fn write_to(&self, object: &mut Object) {
+                    $(fields!(@write object, &self.$field, $kind $(($detail))? $($presence $(($default))?)?);)*
+                }
+                fn read_from(object: &Object) -> Option<Self> {
+                    Some(Self { $($field: fields!(@read object, $kind $(($detail))? $($presence $(($default))?)?)),* })
+                }
             }
-            fn read_from(object: &Object) -> Option<Self> {
-                Some(Self { $($field: fields!(@read object, $kind $(($detail))? $($presence $(($default))?)?)),* })
-            }
-        }
-        fields! { @element $name }
-        fields! { $($rest)* }
-    };
-    (enum $name:ident by $tag:literal { $($value:expr => $variant:ident
-        $(($only:ident: part))?
-        $({ $($field:ident: $kind:tt $(($detail:expr))?),* $(,)? })?
-    ),* $(,)? } $($rest:tt)*) => {
-        impl Fields for $name {
-            fn write_to(&self, object: &mut Object) {
-                match self {$(
-                    Self::$variant $(($only))? $({ $($field),* })? => {
-                        object.insert($tag.to_owned(), $value.into());
-                        $($only.write_to(object);)?
-                        $($(fields!(@write object, $field, $kind $(($detail))?);)*)?
-                    }
-                )*}
-            }
-            fn read_from(object: &Object) -> Option<Self> {
-                let name = object.get($tag)?.as_str()?;
-                $(if name == $value {
-                    $(let $only = Fields::read_from(object)?;)?
-                    $($(let $field = fields!(@read object, $kind $(($detail))?);)*)?
-                    return Some(Self::$variant $(($only))? $({ $($field),* })?);
-                })*
-                None
-            }
-        }
-        fields! { @element $name }
-        fields! { $($rest)* }
+        };
+        $crate::evidence::document::fields! { @element $name }
+        $crate::evidence::document::fields! { $($rest)* }
     };
     (@element $name:ident) => {
-        impl Element for $name {
-            fn to_json(&self) -> Value {
-                let mut object = Object::new();
-                self.write_to(&mut object);
-                Value::Object(object)
+        const _: () = {
+            use $crate::evidence::document::*;
+
+            impl Element for $name {
+                fn to_json(&self) -> ::serde_json::Value {
+                    let mut object = Object::new();
+                    self.write_to(&mut object);
+                    ::serde_json::Value::Object(object)
+                }
+                fn from_json(value: &::serde_json::Value) -> Option<Self> {
+                    Self::read_from(value.as_object()?)
+                }
             }
-            fn from_json(value: &Value) -> Option<Self> {
-                Self::read_from(value.as_object()?)
-            }
-        }
+        };
     };
 
-    (@write $object:ident, $value:expr, $name:literal) => { write_field($object, $name, $value) };
+    (@write $object:ident, $value:expr, $name:literal $(or_default)?) => { write_field($object, $name, $value) };
     (@write $object:ident, $value:expr, $name:literal optional) => {
         write_optional_field($object, $name, $value.as_ref())
     };
@@ -128,12 +110,13 @@ macro_rules! fields {
     };
     (@write $object:ident, $value:expr, part) => { $value.write_to($object) };
     (@write $object:ident, $value:expr, part_with_null($name:expr)) => {
-        $object.insert($name.to_owned(), Value::Null);
+        $object.insert($name.to_owned(), ::serde_json::Value::Null);
         $value.write_to($object);
     };
     (@write $object:ident, $value:expr, unwritten($source:expr)) => {};
 
     (@read $object:ident, $name:literal) => { read_field($object, $name)? };
+    (@read $object:ident, $name:literal or_default) => { read_optional_field($object, $name)?.unwrap_or_default() };
     (@read $object:ident, $name:literal optional) => { read_optional_field($object, $name)? };
     (@read $object:ident, $name:literal unless($default:expr)) => {
         read_optional_field($object, $name)?.unwrap_or($default)
@@ -142,6 +125,7 @@ macro_rules! fields {
     (@read $object:ident, part_with_null($name:expr)) => { Fields::read_from($object)? };
     (@read $object:ident, unwritten($value:expr)) => { $value };
 }
+pub(crate) use fields;
 
 fields! {
     // No check depends on an `unwritten` field. Archived agents are frozen; for `owner`, see `LimitIncrease`.
@@ -164,58 +148,6 @@ fields! {
     }
 
     Rule { id: "rule_id", version: "rule_version", kind: part }
-
-    enum RuleKind by "kind" {
-        RuleKind::CATEGORY_BLOCK => CategoryBlock { categories: "categories" },
-        RuleKind::VENDOR_ALLOWLIST => VendorAllowlist { vendors: part },
-        RuleKind::BUDGET_LIMIT => BudgetLimit { limit: "limit_units", window: part },
-        RuleKind::APPROVAL_REQUIRED => ApprovalRequired {
-            services: "services",
-            categories: "categories",
-            above: "above_units",
-        },
-        RuleKind::COUNT_LIMIT => CountLimit { count: "count", window: part_with_null("services") },
-        RuleKind::MINIMUM_INTERVAL => MinimumInterval { services: "services", interval: "interval_seconds" },
-        RuleKind::DUPLICATE_GUARD => DuplicateGuard {
-            services: "services",
-            within: "within_seconds",
-            action: "action",
-        },
-        RuleKind::NEW_PAYEE => NewPayee { services: "services" },
-        RuleKind::PRICE_ABOVE_USUAL => PriceAboveUsual {
-            services: "services",
-            percent: "percent",
-            over: part,
-            action: "action",
-        },
-        RuleKind::SCHEDULE => Schedule { services: "services", schedule: part },
-        RuleKind::ANOMALY_BRAKE => AnomalyBrake(automatic_freeze: part),
-        RuleKind::APPROVAL_EXCEPTION => ApprovalException(exception: part),
-    }
-
-    ApprovalException {
-        services: "services",
-        operation: "operation_id",
-        keys: "keys",
-        payee: "payee",
-        max_amount: "max_amount_units",
-        until: "until",
-        waives_threshold: "waives_threshold",
-        waived_rules: "waived_rules",
-    }
-
-    RuleWindow {
-        services: "services" optional,
-        categories: "categories" optional,
-        keys: "keys" optional,
-        per_payee: "per_payee" unless(false),
-        period: part,
-        action: "action" unless(LimitAction::Block),
-    }
-
-    Schedule { zone: "time_zone", periods: "periods" }
-
-    AutomaticFreeze { times: "times", at_least: "at_least_units" }
 
     EnabledService { service: "service_id", version: "version", enabled: "enabled", policy: part }
 
@@ -289,32 +221,6 @@ fields! {
     Check { name: "name", outcome: "outcome", limit: "limit", used: "used", remaining: "remaining" }
 }
 
-/// The services and the wallets of a vendor allowlist are two lists in the document.
-impl Fields for Vec<Vendor> {
-    fn write_to(&self, object: &mut Object) {
-        let services: Vec<_> = self.iter().filter_map(Vendor::service_slug).cloned().collect();
-        let wallets: Vec<_> = self.iter().filter_map(Vendor::wallet_address).collect();
-        write_field(object, "services", &services);
-        write_field(object, "wallets", &wallets);
-    }
-    fn read_from(object: &Object) -> Option<Self> {
-        let services: Vec<ServiceSlug> = read_field(object, "services")?;
-        let wallets: Vec<Address> = read_field(object, "wallets")?;
-        let wallets = wallets.into_iter().map(Vendor::Wallet);
-        Some(services.into_iter().map(Vendor::Service).chain(wallets).collect())
-    }
-}
-
-impl Fields for UsualPrice {
-    fn write_to(&self, object: &mut Object) {
-        write_field(object, "over", &self.name().to_owned());
-        write_field(object, "of", &self.price_count());
-    }
-    fn read_from(object: &Object) -> Option<Self> {
-        Self::from_name(object.get("over")?.as_str()?, read_field(object, "of")?)
-    }
-}
-
 impl Fields for WindowPeriod {
     fn write_to(&self, object: &mut Object) {
         write_optional_field(object, "window_seconds", self.duration().as_ref());
@@ -352,10 +258,10 @@ macro_rules! elements {
 
 elements! {
     bool, |value| (*value).into(), Value::as_bool;
-    u8, |value| (*value).into(), |value| value.as_u64()?.try_into().ok();
-    u32, |value| (*value).into(), |value| value.as_u64()?.try_into().ok();
-    u64, |value| (*value).into(), Value::as_u64;
-    Amount, |amount| amount.units().into(), |value| Self::from_units(value.as_u64()?);
+    u8, |value| (*value).into(), |value| parse_whole_number(value)?.try_into().ok();
+    u32, |value| (*value).into(), |value| parse_whole_number(value)?.try_into().ok();
+    u64, |value| (*value).into(), parse_whole_number;
+    Amount, |amount| amount.units().into(), |value| Self::from_units(parse_whole_number(value)?);
     Duration, |duration| duration.secs().into(), |value| u32::from_json(value).map(Self::from_secs_u32);
     Wallet, |wallet| wallet.address.to_json(), |value| Some(Self {
         key: WalletKey::Seed { index: 0 },

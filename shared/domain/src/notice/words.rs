@@ -491,11 +491,11 @@ mod tests {
         let rule = Rule {
             id,
             version: 1,
-            kind: crate::RuleKind::ApprovalRequired {
+            kind: crate::RuleKind::ApprovalRequired(crate::ApprovalRequired {
                 services: None,
                 categories: None,
                 above: None,
-            },
+            }),
         };
         let limit = |rule, kind, above| AskingLimit {
             rule,

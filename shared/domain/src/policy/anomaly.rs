@@ -4,24 +4,8 @@
 //! The freeze is checked seconds after a payment and does not affect the decision about that payment. Days in the
 //! comparison are the previous two weeks without the last 24 hours, so that a day does not raise its own limit.
 
-use crate::{Amount, Day, EditReason, Hour, Rule, RuleKind, ServiceId, Timestamp};
+use crate::{Amount, AutomaticFreeze, Day, EditReason, Hour, ServiceId, Timestamp};
 use std::collections::BTreeMap;
-
-/// The parameters of an automatic freeze.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AutomaticFreeze {
-    /// The factor above the usual amount at which the agent is frozen: [`MIN_FREEZE_MULTIPLE`] to
-    /// [`MAX_FREEZE_MULTIPLE`].
-    pub times: u32,
-    /// The minimum sum of an hour's payments for a freeze: at least one micro-USDC.
-    pub at_least: Amount,
-}
-
-/// The minimum of [`AutomaticFreeze::times`].
-pub const MIN_FREEZE_MULTIPLE: u32 = 2;
-
-/// The maximum of [`AutomaticFreeze::times`].
-pub const MAX_FREEZE_MULTIPLE: u32 = 100;
 
 /// The number of past hours in the comparison: 14 days.
 pub const COMPARED_HOURS: u32 = 336;
@@ -48,14 +32,6 @@ pub struct Anomaly {
 pub type HourSums<'a> = (Amount, &'a BTreeMap<ServiceId, Amount>);
 
 impl AutomaticFreeze {
-    /// Returns the automatic freeze among an agent's rules. An agent has at most one such rule.
-    pub fn find_in_rules(rules: &[Rule]) -> Option<Self> {
-        rules.iter().find_map(|rule| match &rule.kind {
-            RuleKind::AnomalyBrake(automatic_freeze) => Some(*automatic_freeze),
-            _ => None,
-        })
-    }
-
     /// Returns whether an hour's sum is unusual. Without earlier payments, only the minimum sum decides.
     pub fn is_unusual_sum(self, sum: Amount, usual: Amount) -> bool {
         // The product of a `u32` and a `u64` always fits into a `u128`.
@@ -116,11 +92,6 @@ impl AutomaticFreeze {
             .min_by_key(|service| rest(service))?;
         (!self.is_unusual_sum(rest(service), usual)).then_some(*service)
     }
-
-    /// Returns whether this rule freezes the agent whenever `before` would.
-    pub(crate) fn is_as_strict_as(self, before: Self) -> bool {
-        self.times <= before.times && self.at_least <= before.at_least
-    }
 }
 
 impl Anomaly {
@@ -142,7 +113,9 @@ impl Anomaly {
 )]
 mod tests {
     use super::*;
+    use crate::MIN_FREEZE_MULTIPLE;
     use crate::Timestamp;
+    use crate::policy::rules::RuleParameters as _;
     use proptest::prelude::*;
 
     fn units(units: u64) -> Amount {
@@ -266,7 +239,7 @@ mod tests {
         ) {
             let brake = |times, at_least| AutomaticFreeze { times, at_least: units(at_least) };
             let (now, before) = (brake(numbers.0, numbers.1), brake(numbers.2, numbers.3));
-            if now.is_as_strict_as(before) && before.is_unusual_sum(units(sum), units(busiest)) {
+            if now.is_as_strict_as(&before) && before.is_unusual_sum(units(sum), units(busiest)) {
                 prop_assert!(now.is_unusual_sum(units(sum), units(busiest)));
             }
         }

@@ -16,10 +16,10 @@
 
 use crate::{
     Agent, AgentId, AgentStatus, Amount, ApprovalId, CallDigest, Category, CheckName, CountingRule, DecisionResult,
-    Duration, EnabledService, KeyId, LimitAction, MAX_BUDGET_WINDOW, Operation, OperationDigest, OperationSlug,
-    PayeePrefix, RecentPayments, RecordedDecision, RememberedPayments, ReplayInputs, Rule, RuleId, RuleKind, Service,
-    ServiceId, ServiceSlug, Settlement, SettlementState, Timestamp, TransactionId, UsualPrice, WindowMeasure,
-    WindowPeriod, pairs,
+    DuplicateGuard, Duration, EnabledService, KeyId, LimitAction, MAX_BUDGET_WINDOW, NewPayee, Operation,
+    OperationDigest, OperationSlug, PayeePrefix, RecentPayments, RecordedDecision, RememberedPayments, ReplayInputs,
+    Rule, RuleId, RuleKind, Service, ServiceId, ServiceSlug, Settlement, SettlementState, Timestamp, TransactionId,
+    WindowMeasure, WindowPeriod, pairs,
     policy::replay::{
         EvaluationResult, Limits, RecordedInputs, ReplayedRecentPayments, Tightest, check_name_for_rule,
         recorded_tightest_rule, rules_of_check,
@@ -45,8 +45,8 @@ impl ProposedLimits {
     /// contains the agent's current rules.
     pub fn required_lookback(&self, current: &[Rule]) -> Duration {
         let rules = self.rules.as_deref().unwrap_or(current).iter();
-        let lengths = rules.map(|rule| match rule.kind {
-            RuleKind::DuplicateGuard { within, .. } => within,
+        let lengths = rules.map(|rule| match &rule.kind {
+            RuleKind::DuplicateGuard(guard) => guard.within,
             _ if rule.kind.needs_recent_payments() => MAX_BUDGET_WINDOW,
             // Decisions record the used part of recorded rules' windows, so no earlier payments are needed.
             _ if self.rules.is_none() => Duration::DAY,
@@ -77,9 +77,7 @@ impl ProposedLimits {
             !known.any(|known| known.id == rule.id && known.kind == rule.kind)
         };
         let mut rules = self.rules.iter().flatten();
-        rules.any(|rule| {
-            matches!(rule.kind, RuleKind::DuplicateGuard { .. }) && rule.kind.applies_to(service) && is_new(rule)
-        })
+        rules.any(|rule| rule.kind.is_kind::<DuplicateGuard>() && rule.kind.applies_to(service) && is_new(rule))
     }
 
     /// Returns whether a proposed budget, count limit or interval is limited to some services or categories.
@@ -822,26 +820,19 @@ impl SimulationTrack {
         };
         let mut payments = RecentPayments::default();
         let last = |recent: &RecentPayments| call.and_then(|call| recent.last_call_time(call));
-        if were_in_force(|kind| matches!(kind, RuleKind::DuplicateGuard { .. })) && last(real) == last(own) {
+        if were_in_force(RuleKind::is_kind::<DuplicateGuard>) && last(real) == last(own) {
             payments.calls.clone_from(&recorded.calls);
         } else {
             payments.calls.extend(call.zip(last(own)));
         }
         let (was_paid, is_paid) = (real.has_paid(payee), own.has_paid(payee));
-        if were_in_force(|kind| matches!(kind, RuleKind::NewPayee { .. })) && was_paid == is_paid {
+        if were_in_force(RuleKind::is_kind::<NewPayee>) && was_paid == is_paid {
             payments.payees.clone_from(&recorded.payees);
         } else {
             payments.payees.extend(is_paid.then_some((payee, at)));
         }
-        let has_recorded_prices = were_in_force(|kind| {
-            matches!(
-                kind,
-                RuleKind::PriceAboveUsual {
-                    over: UsualPrice::Median(_),
-                    ..
-                }
-            )
-        }) && real.operation_prices(operation) == own.operation_prices(operation);
+        let has_recorded_prices = were_in_force(RuleKind::uses_median_price)
+            && real.operation_prices(operation) == own.operation_prices(operation);
         if has_recorded_prices {
             payments.prices.clone_from(&recorded.prices);
         } else {

@@ -4,8 +4,8 @@
 //! agent is added twice.
 
 use crate::{
-    Agent, AgentId, AgentStatus, BacktestId, BacktestResult, EnabledService, PolicyUpdate, ProposedLimits, Rule,
-    RuleId, RuleKind, RuleScope, ServiceId, Timestamp, UserId, ValidationError,
+    Agent, AgentId, AgentStatus, BacktestId, BacktestResult, DuplicateGuard, EnabledService, PolicyUpdate,
+    ProposedLimits, Rule, RuleId, RuleKind, RuleScope, ServiceId, Timestamp, UserId, ValidationError,
 };
 use std::{collections::BTreeMap, convert::Infallible};
 use uuid::Uuid;
@@ -54,7 +54,7 @@ impl TestedLimits {
     pub fn estimated_read_units(&self, decisions: u64, agents: u64) -> u64 {
         let rows = decisions.saturating_mul(900) / 8_192;
         let mut rules = self.rules.iter().flatten();
-        let calls = if rules.any(|kind| matches!(kind, RuleKind::DuplicateGuard { .. })) {
+        let calls = if rules.any(RuleKind::is_kind::<DuplicateGuard>) {
             let max = u64::try_from(BacktestRun::MAX_CALLS).unwrap_or(u64::MAX);
             decisions.min(agents.saturating_mul(max))
         } else {

@@ -1,9 +1,10 @@
 //! The checks of a decision, their results, and the reasons for denials.
 
 use crate::{
-    Address, Amount, ApprovalId, CallInputs, Category, DecisionResult, DomainPattern, Duration, EvaluationInputs,
-    Freeze, LimitAction, Operation, OperationSlug, ProviderRequest, RetryAt, RuleId, RuleKind, ServiceSlug,
-    SpendPolicy, Timestamp, Unpayable, catalog::service::named,
+    Address, Amount, ApprovalId, ApprovalRequired, BudgetLimit, CallInputs, Category, CategoryBlock, CountLimit,
+    DecisionResult, DomainPattern, DuplicateGuard, Duration, EvaluationInputs, Freeze, LimitAction, MinimumInterval,
+    NewPayee, Operation, OperationSlug, PriceAboveUsual, ProviderRequest, RetryAt, RuleId, Schedule, ServiceSlug,
+    SpendPolicy, Timestamp, Unpayable, VendorAllowlist, catalog::service::named,
 };
 
 /// Why a payment is denied or escalated, with the context fields of each slug (`docs/spec.md` §7).
@@ -140,17 +141,17 @@ named! {
         /// The policy's approval threshold.
         Threshold = "require_approval_above_units",
         /// [`RuleKind::ApprovalRequired`].
-        ApprovalRequired = RuleKind::APPROVAL_REQUIRED,
+        ApprovalRequired = ApprovalRequired::NAME,
         /// [`RuleKind::DuplicateGuard`].
-        DuplicateGuard = RuleKind::DUPLICATE_GUARD,
+        DuplicateGuard = DuplicateGuard::NAME,
         /// [`RuleKind::PriceAboveUsual`].
-        PriceAboveUsual = RuleKind::PRICE_ABOVE_USUAL,
+        PriceAboveUsual = PriceAboveUsual::NAME,
         /// [`RuleKind::NewPayee`].
-        NewPayee = RuleKind::NEW_PAYEE,
+        NewPayee = NewPayee::NAME,
         /// [`RuleKind::BudgetLimit`].
-        BudgetLimit = RuleKind::BUDGET_LIMIT,
+        BudgetLimit = BudgetLimit::NAME,
         /// [`RuleKind::CountLimit`].
-        CountLimit = RuleKind::COUNT_LIMIT,
+        CountLimit = CountLimit::NAME,
     }
 }
 
@@ -275,19 +276,19 @@ impl Block {
     pub const fn triggered_rule(&self) -> &'static str {
         match self {
             Self::AgentFrozen(_) => "agent_frozen",
-            Self::Category(_) => RuleKind::CATEGORY_BLOCK,
-            Self::Vendor(_) => RuleKind::VENDOR_ALLOWLIST,
+            Self::Category(_) => CategoryBlock::NAME,
+            Self::Vendor(_) => VendorAllowlist::NAME,
             Self::Unpayable(_) => "catalog_payment",
             Self::PayeeNotInCatalog | Self::PayeeTooYoung { .. } | Self::PayeeIsPayer => "catalog_payee",
             Self::PriceAboveCatalog { .. } => "catalog_price",
-            Self::Budget { .. } => RuleKind::BUDGET_LIMIT,
-            Self::Schedule { .. } => RuleKind::SCHEDULE,
-            Self::Count { .. } => RuleKind::COUNT_LIMIT,
-            Self::Interval { .. } => RuleKind::MINIMUM_INTERVAL,
-            Self::Duplicate { .. } => RuleKind::DUPLICATE_GUARD,
-            Self::PriceAboveUsual { .. } => RuleKind::PRICE_ABOVE_USUAL,
+            Self::Budget { .. } => BudgetLimit::NAME,
+            Self::Schedule { .. } => Schedule::NAME,
+            Self::Count { .. } => CountLimit::NAME,
+            Self::Interval { .. } => MinimumInterval::NAME,
+            Self::Duplicate { .. } => DuplicateGuard::NAME,
+            Self::PriceAboveUsual { .. } => PriceAboveUsual::NAME,
             Self::ApprovalRejected | Self::ApprovalExpired | Self::ApprovalMismatch | Self::TooManyApprovals { .. } => {
-                RuleKind::APPROVAL_REQUIRED
+                ApprovalRequired::NAME
             }
         }
     }
@@ -393,25 +394,25 @@ named! {
         /// Passes if the price is within the per-call cap.
         PerCall = "max_per_call_units" => "limit per call",
         /// Passes if the category is not blocked.
-        Category = RuleKind::CATEGORY_BLOCK => "blocked category",
+        Category = CategoryBlock::NAME => "blocked category",
         /// Passes if the vendor is allowed, and the payee and price match the catalog.
-        Vendor = RuleKind::VENDOR_ALLOWLIST => "vendor not allowed",
+        Vendor = VendorAllowlist::NAME => "vendor not allowed",
         /// Passes if the time is within every schedule.
-        Schedule = RuleKind::SCHEDULE => "schedule",
+        Schedule = Schedule::NAME => "schedule",
         /// Passes if the amount fits into every budget.
-        Budget = RuleKind::BUDGET_LIMIT => "budget",
+        Budget = BudgetLimit::NAME => "budget",
         /// Passes if one more payment fits into every count limit.
-        Count = RuleKind::COUNT_LIMIT => "number of payments",
+        Count = CountLimit::NAME => "number of payments",
         /// Passes if the last payment is long enough ago for every minimum interval.
-        Interval = RuleKind::MINIMUM_INTERVAL => "time between payments",
+        Interval = MinimumInterval::NAME => "time between payments",
         /// Passes if the amount fits into the daily cap.
         Day = "max_per_day_units" => "daily limit",
         /// Passes if the same call was not paid recently.
-        Duplicate = RuleKind::DUPLICATE_GUARD => "repeated call",
+        Duplicate = DuplicateGuard::NAME => "repeated call",
         /// Passes if the price is not too far above the usual price.
-        Price = RuleKind::PRICE_ABOVE_USUAL => "unusual price",
+        Price = PriceAboveUsual::NAME => "unusual price",
         /// Passes if the payee is not new: the agent has paid the payee before.
-        Payee = RuleKind::NEW_PAYEE => "new payee",
+        Payee = NewPayee::NAME => "new payee",
         /// Passes if the payment needs no approval.
         Approval = "approval" => "approval",
         /// Passes if the wallet's balance is sufficient.

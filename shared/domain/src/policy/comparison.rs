@@ -8,11 +8,12 @@
 use crate::{
     Agent, Amount, CallDescription, CheckName, DecisionResult, DomainPattern, Duration, EnabledService, KeyId,
     MAX_RECENT_PRICES, Network, Operation, OperationDigest, OperationSlug, PaidPrices, PayeePrefix, RecentPayments,
-    RecordedDecision, Rule, RuleId, RuleKind, Schedule, Service, ServiceId, ServiceSlug, Target, Timestamp, UsualPrice,
-    WindowMeasure, WindowPeriod,
+    RecordedDecision, Rule, RuleId, Schedule, Service, ServiceId, ServiceSlug, Target, Timestamp, WindowMeasure,
+    WindowPeriod,
     policy::{
-        limits::max_price_above_usual,
+        boundaries::Boundaries,
         replay::{EvaluationResult, Limits, RecordedInputs, ReplayedRecentPayments},
+        rules::max_price_above_usual,
     },
 };
 use std::collections::BTreeSet;
@@ -177,27 +178,6 @@ struct CallContext<'a> {
     at: Timestamp,
 }
 
-/// The values at which two versions of the limits may decide differently.
-#[derive(Default)]
-struct Boundaries {
-    /// Limits for a single payment, such as per-call caps.
-    amounts: BTreeSet<Amount>,
-    /// Limits for the sum of all payments within a window: daily caps and budgets.
-    sums: BTreeSet<Amount>,
-    /// Limits for the number of payments in a window.
-    counts: BTreeSet<Amount>,
-    /// Durations of windows and duplicate guards.
-    lengths: BTreeSet<Duration>,
-    /// The percentages by which a price may exceed the usual price, from `price_above_usual` rules.
-    percents: BTreeSet<u32>,
-    /// Whether a changed rule depends on earlier calls, on known payees and on earlier prices, in this order.
-    compares: [bool; 3],
-    /// The ids of the agent keys that changed rules contain.
-    keys: Vec<KeyId>,
-    /// Times at which the schedules before and after the update differ, and the ends of changed exceptions.
-    times: Vec<Timestamp>,
-}
-
 impl Boundaries {
     fn from_limit_change(before: &AgentLimits<'_>, after: &AgentLimits<'_>, service: &Service, at: Timestamp) -> Self {
         let mut found = Self::default();
@@ -222,35 +202,12 @@ impl Boundaries {
                     WindowMeasure::Payments => found.counts.insert(limit),
                 };
                 if period != WindowPeriod::Lifetime {
-                    found.lengths.insert(at.since(period.newest_expired_time(at)));
+                    found.durations.insert(at.since(period.newest_expired_time(at)));
                 }
             }
-            let [repeats, payees, prices] = &mut found.compares;
-            match &rule.kind {
-                RuleKind::ApprovalRequired { above, .. } => {
-                    found.amounts.insert(above.unwrap_or(Amount::ZERO));
-                }
-                RuleKind::DuplicateGuard { within, .. } => {
-                    *repeats = true;
-                    found.lengths.insert(*within);
-                }
-                RuleKind::NewPayee { .. } => *payees = true,
-                RuleKind::ApprovalException(exception) => {
-                    found.amounts.extend(exception.max_amount.minus(ONE));
-                    found.amounts.insert(exception.max_amount);
-                    found.times.push(exception.until);
-                }
-                RuleKind::PriceAboveUsual { percent, over, .. } => {
-                    *prices |= matches!(over, UsualPrice::Median(_));
-                    found.percents.insert(*percent);
-                }
-                _ => {}
-            }
+            rule.kind.parameters().add_boundaries(&mut found);
         }
-        if changed
-            .iter()
-            .any(|rule| matches!(rule.kind, RuleKind::Schedule { .. }))
-        {
+        if changed.iter().any(|rule| rule.kind.is_kind::<Schedule>()) {
             let [before, after] = [before, after].map(|limits| schedules(limits.agent, service));
             found.times.extend(first_differing_minutes(&before, &after, at));
         }
@@ -259,7 +216,6 @@ impl Boundaries {
 
     /// Returns the payment histories to try before an example request of this amount.
     fn example_histories(&self, amount: Amount, expected_price: Amount) -> Vec<ExampleHistory> {
-        let [repeats, payees, prices] = self.compares;
         let fresh = ExampleHistory::NONE;
         let full = self.sums.iter().filter_map(|sum| sum.plus(ONE)?.minus(amount));
         let full: BTreeSet<Amount> = full.filter(|spent| !spent.is_zero()).collect();
@@ -268,20 +224,20 @@ impl Boundaries {
             calls: count.units(),
             ..fresh
         });
-        let repeats = repeats.then_some(ExampleHistory {
+        let repeats = self.compares_calls.then_some(ExampleHistory {
             is_repeated: true,
             ..fresh
         });
         let histories = spent.chain(counts).chain(repeats);
-        let times_ago = || std::iter::once(&fresh.ago).chain(&self.lengths);
+        let times_ago = || std::iter::once(&fresh.ago).chain(&self.durations);
         let with_ages =
             histories.flat_map(|history| times_ago().map(move |ago| ExampleHistory { ago: *ago, ..history }));
         let others = [
-            payees.then_some(ExampleHistory {
+            self.compares_payees.then_some(ExampleHistory {
                 is_new_payee: true,
                 ..fresh
             }),
-            prices.then_some(ExampleHistory {
+            self.compares_prices.then_some(ExampleHistory {
                 usual_price: Some(expected_price),
                 ..fresh
             }),
@@ -293,11 +249,7 @@ impl Boundaries {
 
 fn schedules<'a>(agent: &'a Agent, service: &Service) -> Vec<&'a Schedule> {
     let rules = agent.rules.iter().filter(|rule| rule.kind.applies_to(service));
-    let schedules = rules.filter_map(|rule| match &rule.kind {
-        RuleKind::Schedule { schedule, .. } => Some(schedule),
-        _ => None,
-    });
-    schedules.collect()
+    rules.filter_map(|rule| rule.kind.as_kind()).collect()
 }
 
 /// Returns the first minute of the next seven days at which only `before` is open, and the first at which only `after`
@@ -533,9 +485,10 @@ impl Request<'_> {
 mod tests {
     use super::*;
     use crate::{
-        Address, AgentId, AgentStatus, ApprovalException, Availability, CatalogPayment, Category, Endpoint,
-        LimitAction, ListingHistory, OperationUuid, RuleWindow, SchedulePeriod, SpendPolicy, TrustStatus, Url, Vendor,
-        Wallet, ZoneName,
+        Address, AgentId, AgentStatus, ApprovalException, ApprovalRequired, Availability, BudgetLimit, CatalogPayment,
+        Category, CategoryBlock, CountLimit, DuplicateGuard, Endpoint, LimitAction, ListingHistory, MinimumInterval,
+        NewPayee, OperationUuid, PriceAboveUsual, RuleKind, RuleWindow, SchedulePeriod, SpendPolicy, TrustStatus, Url,
+        UsualPrice, Vendor, VendorAllowlist, Wallet, ZoneName,
     };
     use uuid::Uuid;
 
@@ -591,31 +544,41 @@ mod tests {
     #[test]
     fn the_policy_comparison_finds_an_example_request_for_each_kind_of_rule() {
         let hours = |hours: u32| Duration::from_secs_u32(hours * 3_600);
-        let counts = |count, window| RuleKind::CountLimit {
-            count,
-            window: hours(window).into(),
+        let counts = |count, window| {
+            RuleKind::CountLimit(CountLimit {
+                count,
+                window: hours(window).into(),
+            })
         };
-        let keyed = |count| RuleKind::CountLimit {
-            count,
-            window: RuleWindow {
-                keys: Some(vec![KeyId(9)]),
-                ..hours(1).into()
-            },
+        let keyed = |count| {
+            RuleKind::CountLimit(CountLimit {
+                count,
+                window: RuleWindow {
+                    keys: Some(vec![KeyId(9)]),
+                    ..hours(1).into()
+                },
+            })
         };
-        let interval = |interval| RuleKind::MinimumInterval {
-            services: None,
-            interval: hours(interval),
+        let interval = |interval| {
+            RuleKind::MinimumInterval(MinimumInterval {
+                services: None,
+                interval: hours(interval),
+            })
         };
-        let guard = |within, action| RuleKind::DuplicateGuard {
-            services: None,
-            within: hours(within),
-            action,
+        let guard = |within, action| {
+            RuleKind::DuplicateGuard(DuplicateGuard {
+                services: None,
+                within: hours(within),
+                action,
+            })
         };
-        let price = |percent, over| RuleKind::PriceAboveUsual {
-            services: None,
-            percent,
-            over,
-            action: LimitAction::Block,
+        let price = |percent, over| {
+            RuleKind::PriceAboveUsual(PriceAboveUsual {
+                services: None,
+                percent,
+                over,
+                action: LimitAction::Block,
+            })
         };
         let bounded = |max_amount, until, keys| {
             RuleKind::ApprovalException(ApprovalException {
@@ -631,12 +594,12 @@ mod tests {
         };
         let exception = |max_amount, until| bounded(max_amount, until, None);
         // The example requests are on a Monday: 1970-01-12T13:46:40Z.
-        let open = |from: &str, to: &str| RuleKind::Schedule {
-            services: None,
-            schedule: Schedule {
+        let open = |from: &str, to: &str| {
+            RuleKind::Schedule(Schedule {
+                services: None,
                 zone: ZoneName::UTC,
                 periods: vec![SchedulePeriod::parse(&format!("monday-sunday {from}-{to}")).unwrap()],
-            },
+            })
         };
         let (block, ask) = (LimitAction::Block, LimitAction::Ask);
         let rows: [(Option<RuleKind>, RuleKind, &str, &str); 18] = [
@@ -686,7 +649,7 @@ mod tests {
             ),
             (
                 None,
-                RuleKind::NewPayee { services: None },
+                RuleKind::NewPayee(NewPayee { services: None }),
                 "none",
                 "50 to a new payee: allowed to new_payee",
             ),
@@ -930,20 +893,28 @@ mod tests {
 
     #[test]
     fn every_rule_change_has_an_example_of_a_changed_decision() {
-        let budget = |limit, hours: u32| RuleKind::BudgetLimit {
-            limit: units(limit),
-            window: Duration::from_secs_u32(hours * 3_600).into(),
+        let budget = |limit, hours: u32| {
+            RuleKind::BudgetLimit(BudgetLimit {
+                limit: units(limit),
+                window: Duration::from_secs_u32(hours * 3_600).into(),
+            })
         };
-        let asks = |above: Option<u64>| RuleKind::ApprovalRequired {
-            services: None,
-            categories: None,
-            above: above.map(units),
+        let asks = |above: Option<u64>| {
+            RuleKind::ApprovalRequired(ApprovalRequired {
+                services: None,
+                categories: None,
+                above: above.map(units),
+            })
         };
-        let blocks = |category| RuleKind::CategoryBlock {
-            categories: vec![category],
+        let blocks = |category| {
+            RuleKind::CategoryBlock(CategoryBlock {
+                categories: vec![category],
+            })
         };
-        let lists = |slug| RuleKind::VendorAllowlist {
-            vendors: vec![Vendor::Service(ServiceSlug::parse(slug).unwrap())],
+        let lists = |slug| {
+            RuleKind::VendorAllowlist(VendorAllowlist {
+                vendors: vec![Vendor::Service(ServiceSlug::parse(slug).unwrap())],
+            })
         };
         let rows: [(Option<RuleKind>, Option<RuleKind>, &str, &str); 8] = [
             (

@@ -8,13 +8,13 @@
 
 use super::{
     check::{Finding, FirstFailure},
-    limits,
+    limits, rules,
 };
 use crate::{
-    Address, Agent, AgentId, Amount, ApprovalId, Block, CallDescription, CallDigest, CallInputs, Category, Charge,
-    Check, CheckName, CheckOutcome, EnabledService, EvaluationInputs, Freeze, InputVersions, NextPricing, Operation,
-    OperationSlug, Payable, PurchaseScope, Reason, RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Service, ServiceId,
-    SpendPolicy, Target, Timestamp, UnlistedCall, Vendor, Window, WindowMeasure,
+    Address, Agent, AgentId, Amount, ApprovalId, Block, CallDescription, CallDigest, CallInputs, Charge, Check,
+    CheckName, CheckOutcome, EnabledService, EvaluationInputs, Freeze, InputVersions, NextPricing, Operation,
+    OperationSlug, Payable, PurchaseScope, Reason, RecentUpdate, RetryAt, RuleId, Service, ServiceId, SpendPolicy,
+    Target, Timestamp, UnlistedCall, VendorAllowlist, Window, WindowMeasure,
 };
 
 /// The decision about a payment, as the result of an evaluation.
@@ -232,21 +232,21 @@ pub fn evaluate<'a>(inputs: &EvaluationInputs<'a>) -> Decision<'a> {
         Reason::PerCallLimit { amount, max_per_call }.into()
     });
 
-    let category = check_category(&mut failure, &call);
+    let category = rules::check_category(&mut failure, &call);
     let vendor = check_vendors(&mut failure, inputs);
-    let schedule = limits::check_schedules(&mut failure, inputs);
-    let budget = limits::check_budgets(&mut failure, inputs).unwrap_or(Check::passed(CheckName::Budget));
-    let count = limits::check_count_limits(&mut failure, inputs);
-    let interval = limits::check_intervals(&mut failure, inputs);
+    let schedule = rules::check_schedules(&mut failure, inputs);
+    let budget = rules::check_budgets(&mut failure, inputs).unwrap_or(Check::passed(CheckName::Budget));
+    let count = rules::check_count_limits(&mut failure, inputs);
+    let interval = rules::check_intervals(&mut failure, inputs);
 
     let day = caps.map(|caps| (caps.per_day, inputs.day.counted_amount_at(inputs.at)));
     let day = failure.record_amount_limit_check(CheckName::Day, amount, day, |max_per_day, spend_today| {
         let retry_at = inputs.day.first_fitting_time(amount, max_per_day, inputs.at);
         daily_limit_reason(inputs, spend_today, max_per_day, retry_at).into()
     });
-    let duplicate = limits::check_duplicate(&mut failure, inputs);
-    let price = limits::check_price(&mut failure, inputs);
-    let payee = limits::check_payee(&mut failure, inputs);
+    let duplicate = rules::check_duplicate(&mut failure, inputs);
+    let price = rules::check_price(&mut failure, inputs);
+    let payee = rules::check_payee(&mut failure, inputs);
     let approval = check_approval(&mut failure, inputs, policy);
     failure.escalate_if_approval_required(inputs, policy, limits::limits_requiring_approval(inputs));
     let balance = inputs.balance.map(|balance| (balance, Amount::ZERO));
@@ -288,7 +288,7 @@ pub fn evaluate<'a>(inputs: &EvaluationInputs<'a>) -> Decision<'a> {
 pub fn evaluate_unpaid(call: &CallInputs<'_>) -> UnpaidDecision {
     let mut failure = FirstFailure::default();
     let [service_enabled, agent_active, operation, domain] = evaluate_price_independent_checks(&mut failure, call);
-    let category = check_category(&mut failure, call);
+    let category = rules::check_category(&mut failure, call);
     // Without a payee in the catalog, a vendor allowlist can allow only the service, not a wallet.
     let payment = call
         .operation
@@ -482,25 +482,6 @@ fn check_domain(failure: &mut FirstFailure, inputs: &CallInputs<'_>, policy: Opt
     )
 }
 
-/// Makes check 7 of `docs/errors.md` §4: no rule blocks the category of the call.
-fn check_category(failure: &mut FirstFailure, inputs: &CallInputs<'_>) -> Check {
-    let blocked = inputs
-        .agent
-        .rules
-        .iter()
-        .find_map(|rule| find_blocked_category(rule, inputs));
-    failure.record_check(CheckName::Category, blocked.is_none(), || {
-        Block::Category(blocked.unwrap_or(inputs.service.category)).into()
-    })
-}
-
-fn find_blocked_category(rule: &Rule, inputs: &CallInputs<'_>) -> Option<Category> {
-    let RuleKind::CategoryBlock { categories: blocked } = &rule.kind else {
-        return None;
-    };
-    inputs.categories().find(|category| blocked.contains(category))
-}
-
 /// Makes check 8 of `docs/errors.md` §4: the vendor is allowed, and the payee and price match the catalog.
 fn check_vendors(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Check {
     let Some(operation) = inputs.operation else {
@@ -513,23 +494,8 @@ fn check_vendors(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> C
 }
 
 fn is_in_all_vendor_allowlists(agent: &Agent, service: &Service, pay_to: Option<Address>) -> bool {
-    agent.rules.iter().all(|rule| match &rule.kind {
-        RuleKind::VendorAllowlist { vendors } => vendors.iter().any(|vendor| match vendor {
-            Vendor::Service(slug) => *slug == service.slug,
-            Vendor::Wallet(wallet) => Some(*wallet) == pay_to,
-        }),
-        RuleKind::CategoryBlock { .. }
-        | RuleKind::BudgetLimit { .. }
-        | RuleKind::ApprovalRequired { .. }
-        | RuleKind::CountLimit { .. }
-        | RuleKind::MinimumInterval { .. }
-        | RuleKind::DuplicateGuard { .. }
-        | RuleKind::NewPayee { .. }
-        | RuleKind::PriceAboveUsual { .. }
-        | RuleKind::Schedule { .. }
-        | RuleKind::AnomalyBrake(_)
-        | RuleKind::ApprovalException(_) => true,
-    })
+    let mut lists = agent.rules.iter().filter_map(|rule| rule.kind.as_kind());
+    lists.all(|list: &VendorAllowlist| list.allows(&service.slug, pay_to))
 }
 
 fn vendor_mismatch(inputs: &EvaluationInputs<'_>, operation: &Operation) -> Option<Block> {

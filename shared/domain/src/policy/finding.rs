@@ -2,10 +2,11 @@
 //!
 //! The search is incomplete: a rule without a finding may still have no effect.
 
-use super::limits;
+use super::rules;
 use crate::{
-    AgentLimits, Amount, Caps, Catalog, Category, EnabledService, LimitAction, RetryAt, Rule, RuleKind, Service,
-    ServiceId, ServiceSlug, SpendPolicy, Timestamp, Vendor, WindowPeriod, catalog::service::named,
+    AgentLimits, Amount, ApprovalException, ApprovalRequired, BudgetLimit, Caps, Catalog, Category, EnabledService,
+    LimitAction, RetryAt, Rule, RuleKind, Service, ServiceId, ServiceSlug, SpendPolicy, Timestamp, Vendor,
+    VendorAllowlist, WindowPeriod, catalog::service::named,
 };
 
 named! {
@@ -95,7 +96,7 @@ fn find_rule_covered_by_another<'a>(
     index: usize,
     mut others: impl Iterator<Item = (usize, &'a Rule)>,
 ) -> Option<RuleFinding> {
-    if matches!(rule.kind, RuleKind::ApprovalException(_)) {
+    if rule.kind.is_kind::<ApprovalException>() {
         return None;
     }
     let (_, other) = others.find(|(other_index, other)| {
@@ -117,7 +118,7 @@ fn find_rule_covered_by_caps(
         .peekable();
     caps.peek()?;
     match &rule.kind {
-        RuleKind::BudgetLimit { limit, window }
+        RuleKind::BudgetLimit(BudgetLimit { limit, window })
             if window.period == WindowPeriod::DAY || WindowPeriod::DAY.covers(window.period) =>
         {
             let mut caps = applicable_services(rule, all_services).map(|service| service.caps);
@@ -125,7 +126,7 @@ fn find_rule_covered_by_caps(
             let message = "from the next period on: the daily caps of the services together are at most this budget";
             (sum <= *limit).then(|| finding(FindingKind::IsCovered, rule, None, message))
         }
-        RuleKind::ApprovalRequired { above: Some(above), .. } => {
+        RuleKind::ApprovalRequired(ApprovalRequired { above: Some(above), .. }) => {
             let message = "no call may cost more than this amount, because the caps per call are at most as high";
             caps.all(|caps| caps.per_call <= *above)
                 .then(|| finding(FindingKind::IsCovered, rule, None, message))
@@ -137,15 +138,16 @@ fn find_rule_covered_by_caps(
 /// Returns a finding if an exception has ended or no enabled service meets the rule's conditions. `None` without
 /// enabled services.
 fn find_unmet_condition(rule: &Rule, services: &[PaidService<'_>], at: Timestamp) -> Option<RuleFinding> {
-    if matches!(&rule.kind, RuleKind::ApprovalException(exception) if exception.until <= at) {
+    let has_ended = |exception: &ApprovalException| exception.until <= at;
+    if rule.kind.as_kind().is_some_and(has_ended) {
         return Some(finding(FindingKind::NeverFires, rule, None, "this exception has ended"));
     }
-    let (RuleKind::CategoryBlock { categories }
-    | RuleKind::ApprovalRequired {
-        categories: Some(categories),
-        ..
-    }) = &rule.kind
-    else {
+    let categories = match &rule.kind {
+        RuleKind::CategoryBlock(block) => Some(&block.categories),
+        RuleKind::ApprovalRequired(limit) => limit.categories.as_ref(),
+        _ => None,
+    };
+    let Some(categories) = categories else {
         let message = "the agent has enabled no service to which this rule applies";
         let is_unmet = !services.is_empty() && applicable_services(rule, services).next().is_none();
         return is_unmet.then(|| finding(FindingKind::NeverFires, rule, None, message));
@@ -163,18 +165,15 @@ fn find_contradiction<'a>(
     at: Timestamp,
 ) -> Option<RuleFinding> {
     match &rule.kind {
-        RuleKind::Schedule { schedule, .. } => {
-            let other = others.find(|other| match &other.kind {
-                RuleKind::Schedule { schedule: also, .. } => {
-                    has_common_service(rule, other)
-                        && limits::next_time_all_schedules_open(&[schedule, also].into_iter(), at) == RetryAt::Never
-                }
-                _ => false,
-            })?;
+        RuleKind::Schedule(schedule) => {
+            let is_never_open =
+                |also| rules::next_time_all_schedules_open(&[schedule, also].into_iter(), at) == RetryAt::Never;
+            let other = others
+                .find(|other| has_common_service(rule, other) && other.kind.as_kind().is_some_and(is_never_open))?;
             let message = "this schedule and another schedule are never open at the same time";
             Some(finding(FindingKind::Contradicts, rule, Some(other), message))
         }
-        RuleKind::VendorAllowlist { vendors } => {
+        RuleKind::VendorAllowlist(VendorAllowlist { vendors }) => {
             let listed = |vendors: &[Vendor], service: &ServiceSlug| {
                 vendors
                     .iter()
@@ -186,8 +185,8 @@ fn find_contradiction<'a>(
                 return Some(finding(FindingKind::Contradicts, rule, None, message));
             }
             let other = others.find(|other| match &other.kind {
-                RuleKind::CategoryBlock { categories } => own().all(|paid| paid.is_blocked_by_categories(categories)),
-                RuleKind::VendorAllowlist { vendors } => own().all(|paid| !listed(vendors, &paid.service.slug)),
+                RuleKind::CategoryBlock(block) => own().all(|paid| paid.is_blocked_by_categories(&block.categories)),
+                RuleKind::VendorAllowlist(list) => own().all(|paid| !listed(&list.vendors, &paid.service.slug)),
                 _ => false,
             });
             let other = other.filter(|_| !services.is_empty())?;
@@ -201,15 +200,10 @@ fn find_contradiction<'a>(
 /// Returns a finding if a budget is lower than the service's per-call cap. Permissive caps are ignored, because no user
 /// sets them.
 fn find_cap_above_budget(paid: &PaidService<'_>, rules: &[Rule]) -> Option<RuleFinding> {
-    let is_lower = |rule: &&Rule| match &rule.kind {
-        RuleKind::BudgetLimit { limit, window } => {
-            window.action == LimitAction::Block
-                && window.keys.is_none()
-                && rule.kind.applies_to(paid.service)
-                && *limit < paid.caps.per_call
-        }
-        _ => false,
+    let is_lower = |budget: &BudgetLimit| {
+        budget.window.action == LimitAction::Block && budget.window.keys.is_none() && budget.limit < paid.caps.per_call
     };
+    let is_lower = |rule: &&Rule| rule.kind.as_kind().is_some_and(is_lower) && rule.kind.applies_to(paid.service);
     if paid.caps.per_call >= SpendPolicy::permissive().max_per_call {
         return None;
     }
@@ -231,7 +225,7 @@ fn applicable_services<'a>(
 }
 
 fn has_common_service(rule: &Rule, other: &Rule) -> bool {
-    match (rule.kind.service_slugs(), other.kind.service_slugs()) {
+    match (rule.kind.scope().services, other.kind.scope().services) {
         (Some(slugs), Some(others)) => slugs.iter().any(|slug| others.contains(slug)),
         _ => true,
     }
@@ -241,8 +235,9 @@ fn has_common_service(rule: &Rule, other: &Rule) -> bool {
 mod tests {
     use super::*;
     use crate::{
-        Address, Agent, AgentId, AgentStatus, Availability, Duration, Endpoint, KeyId, ListingHistory, Operation,
-        OperationSlug, OperationUuid, RuleId, RuleWindow, Schedule, SchedulePeriod, TrustStatus, Url, Wallet, ZoneName,
+        Address, Agent, AgentId, AgentStatus, Availability, CategoryBlock, Duration, Endpoint, KeyId, ListingHistory,
+        NewPayee, Operation, OperationSlug, OperationUuid, RuleId, RuleWindow, Schedule, SchedulePeriod, TrustStatus,
+        Url, Wallet, ZoneName,
     };
     use uuid::Uuid;
 
@@ -360,43 +355,55 @@ mod tests {
             period,
             action,
         };
-        let rolling = |limit, period| RuleKind::BudgetLimit {
-            limit: units(limit),
-            window: hours(period).into(),
+        let rolling = |limit, period| {
+            RuleKind::BudgetLimit(BudgetLimit {
+                limit: units(limit),
+                window: hours(period).into(),
+            })
         };
-        let budget = |limit, services: &[&str], action| RuleKind::BudgetLimit {
-            limit: units(limit),
-            window: window(Some(slugs(services)), WindowPeriod::Lifetime, action),
+        let budget = |limit, services: &[&str], action| {
+            RuleKind::BudgetLimit(BudgetLimit {
+                limit: units(limit),
+                window: window(Some(slugs(services)), WindowPeriod::Lifetime, action),
+            })
         };
         let of_key = |mut kind: RuleKind| {
-            if let RuleKind::BudgetLimit { window, .. } = &mut kind {
+            if let RuleKind::BudgetLimit(BudgetLimit { window, .. }) = &mut kind {
                 window.keys = Some(vec![KeyId(1)]);
             }
             kind
         };
-        let asks = |above, services: Option<&[&str]>| RuleKind::ApprovalRequired {
-            services: services.map(slugs),
-            categories: None,
-            above: Some(units(above)),
+        let asks = |above, services: Option<&[&str]>| {
+            RuleKind::ApprovalRequired(ApprovalRequired {
+                services: services.map(slugs),
+                categories: None,
+                above: Some(units(above)),
+            })
         };
-        let blocks = |categories: &[Category]| RuleKind::CategoryBlock {
-            categories: categories.to_vec(),
+        let blocks = |categories: &[Category]| {
+            RuleKind::CategoryBlock(CategoryBlock {
+                categories: categories.to_vec(),
+            })
         };
-        let lists = |names: &[&str]| RuleKind::VendorAllowlist {
-            vendors: slugs(names).into_iter().map(Vendor::Service).collect(),
+        let lists = |names: &[&str]| {
+            RuleKind::VendorAllowlist(VendorAllowlist {
+                vendors: slugs(names).into_iter().map(Vendor::Service).collect(),
+            })
         };
-        let wallet = RuleKind::VendorAllowlist {
+        let wallet = RuleKind::VendorAllowlist(VendorAllowlist {
             vendors: vec![Vendor::Wallet(Address::ZERO)],
-        };
-        let open = |zone: &str, period: &str, services: Option<&[&str]>| RuleKind::Schedule {
-            services: services.map(slugs),
-            schedule: Schedule {
+        });
+        let open = |zone: &str, period: &str, services: Option<&[&str]>| {
+            RuleKind::Schedule(Schedule {
+                services: services.map(slugs),
                 zone: ZoneName::parse(zone).unwrap(),
                 periods: vec![SchedulePeriod::parse(period).unwrap()],
-            },
+            })
         };
-        let payee = |services: &[&str]| RuleKind::NewPayee {
-            services: Some(slugs(services)),
+        let payee = |services: &[&str]| {
+            RuleKind::NewPayee(NewPayee {
+                services: Some(slugs(services)),
+            })
         };
         let (block, ask) = (LimitAction::Block, LimitAction::Ask);
         let (ai, data, search) = (Category::Ai, Category::Data, Category::Search);

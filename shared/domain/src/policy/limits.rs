@@ -1,15 +1,18 @@
-//! The checks of optional rules: schedules, budgets, counts, intervals, duplicates, prices and payees.
+//! What the checks of optional rules share. The check itself is in the file of the kind of rule.
 //!
 //! Of these checks, only the budget check is always made. The others are made only if the agent has a rule of
 //! the same kind for the service. A new kind of rule therefore changes no earlier decision. No approval is
 //! requested if a check other than the balance check blocks the payment, because a user would decide for
 //! nothing.
 
-use super::check::{AskingKind, AskingLimit, Block, Check, CheckName, FirstFailure};
+use super::{
+    check::{AskingKind, AskingLimit, Block, Check, CheckName, FirstFailure},
+    rules::RuleParameters,
+};
 use crate::{
-    Amount, CallDigest, CallInputs, CallMark, Category, CountingRule, Duration, EvaluationInputs, LimitAction,
-    Operation, OperationDigest, PayeePrefix, RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Schedule, Timestamp,
-    UsualPrice, Window, WindowMeasure,
+    Amount, ApprovalException, CallDigest, CallMark, CountingRule, DuplicateGuard, EvaluationInputs, LimitAction,
+    NewPayee, Operation, OperationDigest, PayeePrefix, PriceAboveUsual, RecentUpdate, RetryAt, Rule, RuleId, Timestamp,
+    Window, WindowMeasure,
 };
 
 fn applicable_rules<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = &'a Rule> + Clone + use<'a> {
@@ -18,18 +21,11 @@ fn applicable_rules<'a>(inputs: &EvaluationInputs<'a>) -> impl Iterator<Item = &
     rules.filter(move |rule| rule.kind.applies_to_payment(service, key))
 }
 
-pub(super) fn check_schedules(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
-    let mut schedules = applicable_schedules(inputs).peekable();
-    schedules.peek()?;
-    let closed = schedules.find(|(_, schedule)| !schedule.is_open(inputs.at));
-    Some(match closed {
-        None => Check::passed(CheckName::Schedule),
-        Some((rule, _)) => failure.record_check(CheckName::Schedule, false, || {
-            let schedules = applicable_schedules(inputs).map(|(_, schedule)| schedule);
-            let retry_at = next_time_all_schedules_open(&schedules, inputs.at);
-            Block::Schedule { rule, retry_at }.into()
-        }),
-    })
+/// Returns the rules of one kind that apply to the payment.
+pub(super) fn applicable_rules_of_kind<'a, T: RuleParameters>(
+    inputs: &EvaluationInputs<'a>,
+) -> impl Iterator<Item = (RuleId, &'a T)> + Clone + use<'a, T> {
+    applicable_rules(inputs).filter_map(|rule| Some((rule.id, rule.kind.as_kind()?)))
 }
 
 /// Returns the limits that require an approval: the threshold, then rules. Limits that an exception waives are omitted.
@@ -48,7 +44,7 @@ pub(super) fn limits_requiring_approval<'a>(
         kind: AskingKind::Threshold,
     });
     let rules = applicable_rules(&evaluation_inputs).filter_map(move |rule| {
-        let (kind, above) = exceeded_threshold(rule, &evaluation_inputs)?;
+        let (kind, above) = rule.kind.parameters().exceeded_threshold(rule, &evaluation_inputs)?;
         Some(AskingLimit {
             rule: Some(rule.id),
             above,
@@ -57,93 +53,17 @@ pub(super) fn limits_requiring_approval<'a>(
     });
     let limits = threshold.into_iter().chain(rules);
     limits.filter(move |limit| {
-        let mut rules = applicable_rules(&evaluation_inputs);
-        !rules.any(|rule| match &rule.kind {
-            RuleKind::ApprovalException(exception) => exception.waives(limit, &evaluation_inputs),
-            _ => false,
-        })
+        let mut exceptions = applicable_rules_of_kind::<ApprovalException>(&evaluation_inputs);
+        !exceptions.any(|(_, exception)| exception.waives(limit, &evaluation_inputs))
     })
 }
 
-/// Returns the kind of the limit and the amount above which the rule requires an approval. Returns `None` if
-/// the rule requires no approval for the payment.
-fn exceeded_threshold(rule: &Rule, inputs: &EvaluationInputs<'_>) -> Option<(AskingKind, Amount)> {
-    let amount = inputs.intent.offer.amount();
-    match &rule.kind {
-        RuleKind::BudgetLimit { .. } | RuleKind::CountLimit { .. } => {
-            let rule = CountingRule::new(rule).filter(|rule| rule.action() == LimitAction::Ask)?;
-            let window = rule.find_window(inputs.budgets)?;
-            let above = match rule.counted {
-                WindowMeasure::Amounts => window.remaining_at(rule.limit, inputs.at),
-                WindowMeasure::Payments => Amount::ZERO,
-            };
-            let kind = AskingKind::from_name(rule.rule.kind.name())?;
-            is_exceeded(&rule, window, inputs).then_some((kind, above))
-        }
-        RuleKind::ApprovalRequired {
-            categories: listed,
-            above,
-            ..
-        } => {
-            let is_listed = |listed: &Vec<Category>| {
-                CallInputs::from(inputs)
-                    .categories()
-                    .any(|category| listed.contains(&category))
-            };
-            let above = above.unwrap_or(Amount::ZERO);
-            let is_exceeded = amount > above && listed.as_ref().is_none_or(is_listed);
-            is_exceeded.then_some((AskingKind::ApprovalRequired, above))
-        }
-        RuleKind::DuplicateGuard {
-            within,
-            action: LimitAction::Ask,
-            ..
-        } => {
-            let last = last_call_time(inputs, inputs.operation?)?;
-            (inputs.at.since(last) < *within).then_some((AskingKind::DuplicateGuard, Amount::ZERO))
-        }
-        RuleKind::PriceAboveUsual {
-            percent,
-            over,
-            action: LimitAction::Ask,
-            ..
-        } => {
-            let max = max_price_above_usual(usual_price(inputs, inputs.operation?, *over)?, *percent);
-            (amount > max).then_some((AskingKind::PriceAboveUsual, max))
-        }
-        RuleKind::NewPayee { .. } => (!is_known_payee(inputs)).then_some((AskingKind::NewPayee, Amount::ZERO)),
-        _ => None,
-    }
-}
-
-fn applicable_schedules<'a>(
-    inputs: &EvaluationInputs<'a>,
-) -> impl Iterator<Item = (RuleId, &'a Schedule)> + Clone + use<'a> {
-    applicable_rules(inputs).filter_map(|rule| match &rule.kind {
-        RuleKind::Schedule { schedule, .. } => Some((rule.id, schedule)),
-        _ => None,
-    })
-}
-
-/// Returns the first time at or after `at` at which all schedules are open. Schedules in different time zones may
-/// overlap in only some months.
-pub(super) fn next_time_all_schedules_open<'a>(
-    schedules: &(impl Iterator<Item = &'a Schedule> + Clone),
-    mut at: Timestamp,
-) -> RetryAt {
-    /// The maximum number of rounds. A round moves the time to the next open time of each schedule in turn.
-    const MAX_ROUNDS: u16 = 512;
-    for _ in 0..MAX_ROUNDS {
-        let next = schedules
-            .clone()
-            .try_fold(at, |at, schedule| schedule.next_open_time(at));
-        match next {
-            None => return RetryAt::Never,
-            Some(next) if next == at => return RetryAt::At(at),
-            Some(next) => at = next,
-        }
-    }
-    RetryAt::Never
+/// Returns the remaining part of the rule's window if the payment exceeds the limit and the rule then requires an
+/// approval.
+pub(super) fn remaining_if_approval_required(rule: &Rule, inputs: &EvaluationInputs<'_>) -> Option<Amount> {
+    let rule = CountingRule::new(rule).filter(|rule| rule.action() == LimitAction::Ask)?;
+    let window = rule.find_window(inputs.budgets)?;
+    is_exceeded(&rule, window, inputs).then(|| window.remaining_at(rule.limit, inputs.at))
 }
 
 fn is_exceeded(rule: &CountingRule<'_>, window: &Window, inputs: &EvaluationInputs<'_>) -> bool {
@@ -169,12 +89,11 @@ pub(super) fn window_cap(rule: &CountingRule<'_>, inputs: &EvaluationInputs<'_>)
 
 /// Returns the rule whose result the check records. Exceeded rules come first, then blocking rules, then rules with the
 /// least remaining amount.
-fn most_restrictive_rule<'a>(
+fn most_restrictive_rule<'a, T: RuleParameters>(
     inputs: &EvaluationInputs<'a>,
-    is_of_kind: fn(&RuleKind) -> bool,
 ) -> Option<(CountingRule<'a>, &'a Window)> {
     let rules = inputs.agent.counting_rules();
-    let rules = rules.filter(|rule| is_of_kind(&rule.rule.kind) && rule.applies_to(inputs.service, inputs.key));
+    let rules = rules.filter(|rule| rule.rule.kind.is_kind::<T>() && rule.applies_to(inputs.service, inputs.key));
     rules
         .filter_map(|rule| Some((rule, rule.find_window(inputs.budgets)?)))
         .min_by_key(|(rule, window)| {
@@ -184,16 +103,15 @@ fn most_restrictive_rule<'a>(
         })
 }
 
-/// Makes the check for all rules of one kind that count payments. `block` creates the reason from the rule, the used
-/// part and the retry time.
-fn check_counting_rules(
+/// Makes the check for all rules of the kind `T`, which counts payments. `block` creates the reason from the rule, the
+/// used part and the retry time.
+pub(super) fn check_counting_rules<T: RuleParameters>(
     failure: &mut FirstFailure,
     inputs: &EvaluationInputs<'_>,
     name: CheckName,
-    is_of_kind: fn(&RuleKind) -> bool,
     block: fn(CountingRule<'_>, Amount, RetryAt) -> Block,
 ) -> Option<Check> {
-    let (rule, window) = most_restrictive_rule(inputs, is_of_kind)?;
+    let (rule, window) = most_restrictive_rule::<T>(inputs)?;
     let used = window.counted_amount_at(inputs.at);
     let check = if is_exceeded(&rule, window, inputs) {
         failure.record_exceeded_limit(name, rule.action(), inputs, limits_requiring_approval(inputs), || {
@@ -211,210 +129,24 @@ fn check_counting_rules(
     })
 }
 
-pub(super) fn check_budgets(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
-    let is_budget = |kind: &RuleKind| matches!(kind, RuleKind::BudgetLimit { .. });
-    check_counting_rules(failure, inputs, CheckName::Budget, is_budget, |rule, used, retry_at| {
-        Block::Budget {
-            rule: rule.rule.id,
-            limit: rule.limit,
-            used,
-            retry_at,
-        }
-    })
-}
-
-pub(super) fn check_count_limits(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
-    let is_count = |kind: &RuleKind| matches!(kind, RuleKind::CountLimit { .. });
-    check_counting_rules(failure, inputs, CheckName::Count, is_count, |rule, used, retry_at| {
-        Block::Count {
-            rule: rule.rule.id,
-            count: rule.limit,
-            used,
-            retry_at,
-        }
-    })
-}
-
-pub(super) fn check_intervals(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
-    let is_interval = |kind: &RuleKind| matches!(kind, RuleKind::MinimumInterval { .. });
-    check_counting_rules(
-        failure,
-        inputs,
-        CheckName::Interval,
-        is_interval,
-        |rule, _, retry_at| Block::Interval {
-            rule: rule.rule.id,
-            interval: rule.period.max_duration(),
-            retry_at,
-        },
-    )
-}
-
-/// Checks that the call does not repeat a recent call. A failed check contains durations in seconds.
-pub(super) fn check_duplicate(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
-    let mut guards = applicable_rules(inputs)
-        .filter_map(|rule| match rule.kind {
-            RuleKind::DuplicateGuard { within, action, .. } => Some((rule.id, within, action)),
-            _ => None,
-        })
-        .peekable();
-    guards.peek()?;
-    let Some(operation) = inputs.operation else {
-        return Some(Check::unknown(CheckName::Duplicate));
-    };
-    let Some(last) = last_call_time(inputs, operation) else {
-        return Some(Check::passed(CheckName::Duplicate));
-    };
-    let age = inputs.at.since(last);
-    let violated = guards
-        .filter(|(_, within, _)| age < *within)
-        .max_by_key(|(_, within, action)| (*action == LimitAction::Block, *within));
-    let Some((rule, within, action)) = violated else {
-        return Some(Check::passed(CheckName::Duplicate));
-    };
-    let block = || Block::Duplicate {
-        rule,
-        within,
-        retry_at: last.after(within),
-    };
-    Some(Check {
-        limit: seconds_as_amount(within),
-        used: seconds_as_amount(age),
-        ..failure.record_exceeded_limit(
-            CheckName::Duplicate,
-            action,
-            inputs,
-            limits_requiring_approval(inputs),
-            block,
-        )
-    })
-}
-
-fn last_call_time(inputs: &EvaluationInputs<'_>, operation: &Operation) -> Option<Timestamp> {
-    inputs
-        .recent
-        .last_call_time(CallDigest::from_intent(inputs.intent, &operation.slug))
-}
-
-fn seconds_as_amount(duration: Duration) -> Option<Amount> {
-    Amount::from_units(duration.secs())
-}
-
-/// Checks that the price is not too far above the usual price. The check's limit is the maximum price that every rule
-/// accepts.
-pub(super) fn check_price(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
-    let mut limits = applicable_rules(inputs)
-        .filter_map(|rule| match rule.kind {
-            RuleKind::PriceAboveUsual {
-                percent, over, action, ..
-            } => Some((rule.id, percent, over, action)),
-            _ => None,
-        })
-        .peekable();
-    limits.peek()?;
-    let Some(operation) = inputs.operation else {
-        return Some(Check::unknown(CheckName::Price));
-    };
-    let amount = inputs.intent.offer.amount();
-    let judged = limits.filter_map(|(rule, percent, over, action)| {
-        let max = max_price_above_usual(usual_price(inputs, operation, over)?, percent);
-        Some((rule, max, action))
-    });
-    // Blocking rules come before rules that require an approval.
-    let tightest = judged.min_by_key(|(_, max, action)| (amount <= *max, *action == LimitAction::Ask, *max));
-    let Some((rule, max, action)) = tightest else {
-        return Some(Check::passed(CheckName::Price));
-    };
-    let check = if amount <= max {
-        Check::passed(CheckName::Price)
-    } else {
-        failure.record_exceeded_limit(
-            CheckName::Price,
-            action,
-            inputs,
-            limits_requiring_approval(inputs),
-            || Block::PriceAboveUsual { rule, most: max },
-        )
-    };
-    Some(Check {
-        limit: Some(max),
-        ..check
-    })
-}
-
-fn usual_price(inputs: &EvaluationInputs<'_>, operation: &Operation, basis: UsualPrice) -> Option<Amount> {
-    match basis {
-        UsualPrice::Catalog => Some(operation.expected_price(inputs.at)),
-        UsualPrice::Median(count) => inputs
-            .recent
-            .usual_price(OperationDigest::from_slug(&operation.slug), count),
-    }
-}
-
-/// Returns the maximum price that exceeds the usual price by at most `percent` percent, rounded down.
-pub(super) fn max_price_above_usual(usual_price: Amount, percent: u32) -> Amount {
-    let hundredths = u128::from(percent).saturating_add(100);
-    let max = u128::from(usual_price.units()).saturating_mul(hundredths) / 100;
-    let max = u64::try_from(max).ok().and_then(Amount::from_units);
-    max.unwrap_or(Amount::MAX)
-}
-
-/// Returns the lowest usual price from which [`max_price_above_usual`] computes `max`; `None` if there is none.
-pub(super) fn lowest_usual_price_for_max_price(max: Amount, percent: u32) -> Option<Amount> {
-    let hundredths = u128::from(percent).saturating_add(100);
-    let usual = u128::from(max.units()).saturating_mul(100).div_ceil(hundredths);
-    let usual = u64::try_from(usual).ok().and_then(Amount::from_units)?;
-    (max_price_above_usual(usual, percent) == max).then_some(usual)
-}
-
-/// Checks that the payee was paid before, if a rule requires an approval for new payees.
-pub(super) fn check_payee(failure: &mut FirstFailure, inputs: &EvaluationInputs<'_>) -> Option<Check> {
-    applicable_rules(inputs).find(|rule| matches!(rule.kind, RuleKind::NewPayee { .. }))?;
-    if is_known_payee(inputs) {
-        return Some(Check::passed(CheckName::Payee));
-    }
-    Some(failure.record_approval_requirement(CheckName::Payee, inputs, limits_requiring_approval(inputs)))
-}
-
-fn is_known_payee(inputs: &EvaluationInputs<'_>) -> bool {
-    inputs
-        .recent
-        .has_paid(PayeePrefix::from_address(inputs.intent.offer.pay_to()))
-}
-
 /// Returns the update of the recent payments for an allowed payment; `None` if no rule needs it.
 pub(super) fn recent_payments_update(inputs: &EvaluationInputs<'_>, operation: &Operation) -> Option<RecentUpdate> {
-    let mut guarded = false;
-    let mut forbidden: Option<Duration> = None;
-    let mut payee = None;
-    let mut price = None;
-    for rule in applicable_rules(inputs) {
-        match rule.kind {
-            RuleKind::DuplicateGuard { within, action, .. } => {
-                guarded = true;
-                let limit = AskingLimit {
-                    rule: Some(rule.id),
-                    above: Amount::ZERO,
-                    kind: AskingKind::DuplicateGuard,
-                };
-                if action == LimitAction::Block || !inputs.is_waived_by_approval(&limit) {
-                    forbidden = forbidden.max(Some(within));
-                }
-            }
-            RuleKind::NewPayee { .. } => payee = Some(PayeePrefix::from_address(inputs.intent.offer.pay_to())),
-            RuleKind::PriceAboveUsual {
-                over: UsualPrice::Median(_),
-                ..
-            } => {
-                price = Some((
-                    OperationDigest::from_slug(&operation.slug),
-                    inputs.intent.offer.amount(),
-                ));
-            }
-            _ => {}
-        }
-    }
-    let call = guarded.then(|| CallMark {
+    let guards = applicable_rules_of_kind::<DuplicateGuard>(inputs);
+    let forbidding = guards.clone().filter(|(rule, guard)| {
+        let limit = AskingLimit {
+            rule: Some(*rule),
+            above: Amount::ZERO,
+            kind: AskingKind::DuplicateGuard,
+        };
+        guard.action == LimitAction::Block || !inputs.is_waived_by_approval(&limit)
+    });
+    let forbidden = forbidding.map(|(_, guard)| guard.within).max();
+    let offer = &inputs.intent.offer;
+    let new_payee = applicable_rules_of_kind::<NewPayee>(inputs).next();
+    let payee = new_payee.map(|_| PayeePrefix::from_address(offer.pay_to()));
+    let uses_median = applicable_rules_of_kind(inputs).any(|(_, rule): (_, &PriceAboveUsual)| rule.uses_median());
+    let price = uses_median.then(|| (OperationDigest::from_slug(&operation.slug), offer.amount()));
+    let call = guards.clone().next().map(|_| CallMark {
         call: CallDigest::from_intent(inputs.intent, &operation.slug),
         not_after: forbidden.map(|within| Timestamp::before(inputs.at, within)),
     });

@@ -12,8 +12,8 @@
 //! one of two concurrent payments may be missing there.
 
 use crate::{
-    Address, Agent, Amount, CallDescription, Fingerprint, Intent, OperationSlug, PastPayment, ProviderRequest,
-    RuleKind, ServiceId, ServiceSlug, Timestamp, Url,
+    Address, Agent, Amount, CallDescription, DuplicateGuard, Fingerprint, Intent, OperationSlug, PastPayment,
+    ProviderRequest, ServiceId, ServiceSlug, Timestamp, Url,
 };
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
@@ -321,8 +321,7 @@ fn merge_newest_entries<K: Clone + PartialEq, V: Clone>(
 impl Agent {
     /// Returns whether a rule of the agent is a duplicate guard.
     pub fn has_duplicate_guard(&self) -> bool {
-        let is_guard = |kind: &RuleKind| matches!(kind, RuleKind::DuplicateGuard { .. });
-        self.rules.iter().any(|rule| is_guard(&rule.kind))
+        self.rules.iter().any(|rule| rule.kind.is_kind::<DuplicateGuard>())
     }
 
     /// Returns a fingerprint of the rules that need recent payments; `None` without such rules.
@@ -331,7 +330,8 @@ impl Agent {
         let rules = rules.map(|rule| {
             let services = rule
                 .kind
-                .service_slugs()
+                .scope()
+                .services
                 .map(|services| services.iter().map(ServiceSlug::as_str));
             // `*` means all services. It is not a valid slug, so this text never equals a list of slugs.
             let services = services.map_or_else(|| "*".to_owned(), |services| services.collect::<Vec<_>>().join(","));

@@ -7,14 +7,14 @@
 //! An operators' freeze, the delay for a new payee and an approval have no version and are derived from the checks. A
 //! replay therefore does not prove that they existed. `retry_at` is not replayed.
 
-use super::limits;
+use super::{limits, rules};
 use crate::{
     ALLOWED_REASON, Agent, Amount, ApprovalId, AskingLimit, Block, CallDescription, CallDigest, Check, CheckName,
     CheckOutcome, CountingRule, Decision, DecisionRecord, DecisionResult, Duration, EnabledService, EvaluationInputs,
     Eviction, Fingerprint, Freeze, GivenApproval, InputVersions, Intent, KeyId, LimitAction, LoggedDenial, Network,
-    Offer, Operation, OperationDigest, OperationSlug, PaidPrices, PayeePrefix, Purpose, Reason, RecentPayments, Rule,
-    RuleId, RuleKind, Service, Settlement, SettlementTerms, Target, Timestamp, UsualPrice, Window, WindowPeriod,
-    WindowScope, evaluate,
+    Offer, Operation, OperationDigest, OperationSlug, PaidPrices, PayeePrefix, PriceAboveUsual, Purpose, Reason,
+    RecentPayments, Rule, RuleId, RuleKind, Service, Settlement, SettlementTerms, Target, Timestamp, UsualPrice,
+    Window, WindowPeriod, WindowScope, evaluate,
 };
 use std::borrow::Cow;
 
@@ -285,14 +285,7 @@ impl<'a> RecordedInputs<'a> {
     /// Returns whether the rule can be evaluated. Without `recent_payments`, a rule that depends on earlier
     /// payments must be recorded, because the checks have data only for recorded rules.
     fn can_evaluate_from_records(&self, rule: &Rule, recent_payments: Option<&ReplayedRecentPayments>) -> bool {
-        let is_median = matches!(
-            rule.kind,
-            RuleKind::PriceAboveUsual {
-                over: UsualPrice::Median(_),
-                ..
-            }
-        );
-        if is_median && recent_payments.is_none_or(|recent| recent.has_recorded_prices) {
+        if rule.kind.uses_median_price() && recent_payments.is_none_or(|recent| recent.has_recorded_prices) {
             let recorded =
                 find_rule_with_recorded_median(self.decision, self.recorded, self.service).map(|(id, ..)| id);
             return self.is_rule_recorded(rule) && recorded.is_none_or(|recorded| recorded == rule.id);
@@ -509,8 +502,8 @@ pub(super) struct Tightest {
 /// Returns the name of the recorded check that contains the limit and the use of a rule of this kind.
 pub(super) const fn check_name_for_rule(rule: &RuleKind) -> CheckName {
     match rule {
-        RuleKind::MinimumInterval { .. } => CheckName::Interval,
-        RuleKind::CountLimit { .. } => CheckName::Count,
+        RuleKind::MinimumInterval(_) => CheckName::Interval,
+        RuleKind::CountLimit(_) => CheckName::Count,
         _ => CheckName::Budget,
     }
 }
@@ -566,19 +559,17 @@ fn find_rule_with_recorded_median(
     let operation = decision.operation.as_ref();
     let mut operations = service.operations.iter();
     let operation = operations.find(|listed| Some(&listed.slug) == operation)?;
-    let with_limit = |rule: &Rule| match rule.kind {
-        RuleKind::PriceAboveUsual {
+    let with_limit = |rule: &Rule| {
+        let &PriceAboveUsual {
             percent, over, action, ..
-        } if rule.kind.applies_to(service) => {
-            let median = match over {
-                UsualPrice::Catalog => (limits::max_price_above_usual(operation.expected_price(decision.at), percent)
-                    == max)
-                    .then_some(None)?,
-                UsualPrice::Median(prices) => Some((prices, limits::lowest_usual_price_for_max_price(max, percent)?)),
-            };
-            Some((rule.id, action, median))
-        }
-        _ => None,
+        } = rule.kind.as_kind().filter(|_| rule.kind.applies_to(service))?;
+        let median = match over {
+            UsualPrice::Catalog => {
+                (rules::max_price_above_usual(operation.expected_price(decision.at), percent) == max).then_some(None)?
+            }
+            UsualPrice::Median(prices) => Some((prices, rules::lowest_usual_price_for_max_price(max, percent)?)),
+        };
+        Some((rule.id, action, median))
     };
     let alike = || rules.iter().filter_map(with_limit);
     let recorded = alike().find(|(rule, ..)| decision.names_rule(*rule));

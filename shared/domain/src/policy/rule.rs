@@ -1,9 +1,8 @@
 //! An agent's rules, which apply across all services (`docs/spec.md` §2.7, §7 `policy_blocked`).
 
 use crate::{
-    Address, Agent, AgentId, Amount, ApprovalException, AutomaticFreeze, Catalog, Category, Duration, Fingerprint,
-    KeyId, MAX_FREEZE_MULTIPLE, MAX_RECENT_PRICES, MIN_FREEZE_MULTIPLE, RuleId, Schedule, Service, ServiceSlug,
-    Timestamp, ValidationError, Window, WindowPeriod, WindowScope, catalog::service::named,
+    Address, Agent, AgentId, Amount, ApprovalException, AutomaticFreeze, Catalog, Category, Fingerprint, KeyId,
+    LimitAction, RuleId, RuleKind, Service, ServiceSlug, Timestamp, ValidationError, Window, WindowPeriod, WindowScope,
 };
 
 /// A limit on an agent's payments that can apply to several services.
@@ -16,193 +15,6 @@ pub struct Rule {
     /// The rule's kind and parameters.
     pub kind: RuleKind,
 }
-
-/// The kind of a rule, with the kind's parameters. An update can't change the kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RuleKind {
-    /// Payments in these categories are blocked.
-    CategoryBlock {
-        /// The blocked categories, which are compared with the operation's and the service's category.
-        categories: Vec<Category>,
-    },
-    /// Only payments to these vendors are allowed. An empty list allows no payment.
-    VendorAllowlist {
-        /// The allowed services and wallets.
-        vendors: Vec<Vendor>,
-    },
-    /// The agent may pay at most `limit` within a window.
-    BudgetLimit {
-        /// The maximum sum of the payments in the window, in micro-USDC.
-        limit: Amount,
-        /// The window. A rolling window has a duration of [`MIN_BUDGET_WINDOW`] to [`MAX_BUDGET_WINDOW`].
-        window: RuleWindow,
-    },
-    /// A payment that meets every set condition needs an approval.
-    ApprovalRequired {
-        /// The payment is to one of these services.
-        services: Option<Vec<ServiceSlug>>,
-        /// The payment is in one of these categories.
-        categories: Option<Vec<Category>>,
-        /// The payment is above this amount, in micro-USDC.
-        above: Option<Amount>,
-    },
-    /// The agent may make at most `count` payments within a window.
-    CountLimit {
-        /// The maximum number of payments: 1 to [`MAX_COUNT`].
-        count: u32,
-        /// The window. A rolling window has a duration of [`MIN_COUNT_WINDOW`] to [`MAX_BUDGET_WINDOW`].
-        window: RuleWindow,
-    },
-    /// The agent may not pay within `interval` after the previous payment.
-    MinimumInterval {
-        /// The services to which the rule applies; `None` for all services.
-        services: Option<Vec<ServiceSlug>>,
-        /// The minimum time between two authorizations: [`MIN_INTERVAL`] to [`MAX_BUDGET_WINDOW`].
-        interval: Duration,
-    },
-    /// A call with the same [`crate::CallDigest`] as a recent call is denied or needs an approval.
-    DuplicateGuard {
-        /// The services to which the rule applies; `None` for all services.
-        services: Option<Vec<ServiceSlug>>,
-        /// A call is repeated if the same call was authorized less than this long ago: [`MIN_INTERVAL`] to
-        /// [`MAX_BUDGET_WINDOW`].
-        within: Duration,
-        /// What the rule does with a repeated call.
-        action: LimitAction,
-    },
-    /// A payment needs an approval if the agent has not paid the payee at this service before.
-    NewPayee {
-        /// The services to which the rule applies; `None` for all services.
-        services: Option<Vec<ServiceSlug>>,
-    },
-    /// A price more than `percent` percent above the operation's usual price is denied or needs an approval.
-    PriceAboveUsual {
-        /// The services to which the rule applies; `None` for all services.
-        services: Option<Vec<ServiceSlug>>,
-        /// The percentage by which a price may exceed the usual price: 0 to [`MAX_PERCENT`].
-        percent: u32,
-        /// The source of the usual price.
-        over: UsualPrice,
-        /// What the rule does with a higher price.
-        action: LimitAction,
-    },
-    /// Payments are allowed only at the times of `schedule`.
-    Schedule {
-        /// The services to which the rule applies; `None` for all services.
-        services: Option<Vec<ServiceSlug>>,
-        /// The times at which payments are allowed.
-        schedule: Schedule,
-    },
-    /// The agent is frozen after an unusually busy hour. The rule does not affect decisions about payments.
-    AnomalyBrake(AutomaticFreeze),
-    /// A payment that meets every condition needs no approval for the waived limits.
-    ApprovalException(ApprovalException),
-}
-
-/// The window of a budget or a count limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuleWindow {
-    /// The services whose payments count. `None` means all services.
-    pub services: Option<Vec<ServiceSlug>>,
-    /// The services' categories at the time of the payment; `None` for all categories.
-    pub categories: Option<Vec<Category>>,
-    /// The agent's keys whose payments count, also after a key is revoked or expires; `None` for all keys.
-    pub keys: Option<Vec<KeyId>>,
-    /// Whether the payments to each payee count alone, each up to the limit. An update can't change this.
-    pub per_payee: bool,
-    /// How long an authorized payment counts toward the limit.
-    pub period: WindowPeriod,
-    /// What the rule does with a payment beyond the limit. Approved payments also count, so the used part may exceed
-    /// the limit.
-    pub action: LimitAction,
-}
-
-/// Creates a rolling window that counts the payments to all services, and blocks payments beyond the limit.
-impl From<Duration> for RuleWindow {
-    fn from(duration: Duration) -> Self {
-        Self {
-            services: None,
-            categories: None,
-            keys: None,
-            per_payee: false,
-            period: WindowPeriod::Rolling(duration),
-            action: LimitAction::Block,
-        }
-    }
-}
-
-named! {
-    /// The action of a rule for a payment beyond the limit.
-    LimitAction {
-        /// The payment is denied.
-        Block = "block",
-        /// The payment needs an approval.
-        Ask = "ask",
-    }
-}
-
-/// The price with which a `price_above_usual` rule compares the price of a payment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UsualPrice {
-    /// The operation's price in the catalog.
-    Catalog,
-    /// The median of this number of the operation's last paid prices: [`MIN_MEDIAN_PRICES`] to [`MAX_RECENT_PRICES`].
-    /// With fewer prices, the rule has no effect.
-    Median(u8),
-}
-
-impl UsualPrice {
-    /// The name of [`UsualPrice::Catalog`] in the API and in storage.
-    pub const CATALOG: &str = "catalog";
-    /// The name of [`UsualPrice::Median`] in the API and in storage.
-    pub const MEDIAN: &str = "median";
-
-    /// Returns the name in the API and in storage.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Catalog => Self::CATALOG,
-            Self::Median(_) => Self::MEDIAN,
-        }
-    }
-
-    /// Returns the number of prices in a median; `None` for the catalog's price.
-    pub const fn price_count(self) -> Option<u8> {
-        match self {
-            Self::Catalog => None,
-            Self::Median(prices) => Some(prices),
-        }
-    }
-
-    /// Parses the usual price from a name and, for a median, the number of prices.
-    pub fn from_name(name: &str, prices: Option<u8>) -> Option<Self> {
-        match (name, prices) {
-            (Self::CATALOG, None) => Some(Self::Catalog),
-            (Self::MEDIAN, Some(prices)) => Some(Self::Median(prices)),
-            _ => None,
-        }
-    }
-}
-
-/// The minimum number of prices in a median.
-pub const MIN_MEDIAN_PRICES: u8 = 3;
-
-/// The maximum percentage above the usual price.
-pub const MAX_PERCENT: u32 = 10_000;
-
-/// The maximum number of payments of a count limit.
-pub const MAX_COUNT: u32 = 1_000_000;
-
-/// The minimum window of a count limit: one minute.
-pub const MIN_COUNT_WINDOW: Duration = Duration::from_secs_u32(60);
-
-/// The minimum interval between two payments, and the minimum duration of a duplicate guard: one second.
-pub const MIN_INTERVAL: Duration = Duration::from_secs_u32(1);
-
-/// The minimum window of a budget: one hour.
-pub const MIN_BUDGET_WINDOW: Duration = Duration::from_secs_u32(3_600);
-
-/// The maximum window of a rule: 31 days.
-pub const MAX_BUDGET_WINDOW: Duration = Duration::from_secs_u32(31 * 86_400);
 
 /// The unit in which a window counts payments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -234,6 +46,15 @@ pub struct RuleScope<'a> {
     pub keys: Option<&'a [KeyId]>,
     /// Whether the rule counts the payments to each payee alone.
     pub per_payee: bool,
+}
+
+impl<'a> RuleScope<'a> {
+    pub(super) fn for_services(services: Option<&'a [ServiceSlug]>) -> Self {
+        Self {
+            services,
+            ..Self::default()
+        }
+    }
 }
 
 /// A rule that counts payments in its own window.
@@ -311,11 +132,9 @@ impl<'a> CountingRule<'a> {
     }
 
     /// Returns what the rule does with a payment beyond the limit.
-    pub const fn action(&self) -> LimitAction {
-        match &self.rule.kind {
-            RuleKind::BudgetLimit { window, .. } | RuleKind::CountLimit { window, .. } => window.action,
-            _ => LimitAction::Block,
-        }
+    pub fn action(&self) -> LimitAction {
+        let window = self.rule.kind.parameters().window();
+        window.map_or(LimitAction::Block, |window| window.action)
     }
 }
 
@@ -323,164 +142,30 @@ fn join<T>(items: &[T], text: fn(&T) -> String) -> String {
     items.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-/// An element of a vendor allowlist: a service, or a single wallet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Vendor {
-    /// A service. Any wallet of the service may be paid.
-    Service(ServiceSlug),
-    /// A wallet. The wallet may be paid for the calls of any service.
-    Wallet(Address),
-}
-
-impl Vendor {
-    /// Returns the service's slug; `None` for a wallet.
-    pub const fn service_slug(&self) -> Option<&ServiceSlug> {
-        match self {
-            Self::Service(slug) => Some(slug),
-            Self::Wallet(_) => None,
-        }
-    }
-
-    /// Returns the wallet's address; `None` for a service.
-    pub const fn wallet_address(&self) -> Option<Address> {
-        match self {
-            Self::Service(_) => None,
-            Self::Wallet(address) => Some(*address),
-        }
-    }
-}
-
 impl RuleKind {
     /// The maximum number of services, wallets, categories or keys in a rule. Every payment reads the agent's record.
     pub const MAX_SELECTED: usize = 50;
 
-    /// The name of [`RuleKind::CategoryBlock`] in the API and in storage.
-    pub const CATEGORY_BLOCK: &str = "category_block";
-    /// The name of [`RuleKind::VendorAllowlist`] in the API and in storage.
-    pub const VENDOR_ALLOWLIST: &str = "vendor_allowlist";
-    /// The name of [`RuleKind::BudgetLimit`] in the API and in storage.
-    pub const BUDGET_LIMIT: &str = "budget_limit";
-    /// The name of [`RuleKind::ApprovalRequired`] in the API and in storage.
-    pub const APPROVAL_REQUIRED: &str = "approval_required";
-    /// The name of [`RuleKind::CountLimit`] in the API and in storage.
-    pub const COUNT_LIMIT: &str = "count_limit";
-    /// The name of [`RuleKind::MinimumInterval`] in the API and in storage.
-    pub const MINIMUM_INTERVAL: &str = "minimum_interval";
-    /// The name of [`RuleKind::DuplicateGuard`] in the API and in storage.
-    pub const DUPLICATE_GUARD: &str = "duplicate_guard";
-    /// The name of [`RuleKind::NewPayee`] in the API and in storage.
-    pub const NEW_PAYEE: &str = "new_payee";
-    /// The name of [`RuleKind::PriceAboveUsual`] in the API and in storage.
-    pub const PRICE_ABOVE_USUAL: &str = "price_above_usual";
-    /// The name of [`RuleKind::Schedule`] in the API and in storage.
-    pub const SCHEDULE: &str = "schedule";
-    /// The name of [`RuleKind::AnomalyBrake`] in the API and in storage.
-    pub const ANOMALY_BRAKE: &str = "anomaly_brake";
-    /// The name of [`RuleKind::ApprovalException`] in the API and in storage.
-    pub const APPROVAL_EXCEPTION: &str = "approval_exception";
-
-    /// Returns the kind's name in the API and in storage.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::CategoryBlock { .. } => Self::CATEGORY_BLOCK,
-            Self::VendorAllowlist { .. } => Self::VENDOR_ALLOWLIST,
-            Self::BudgetLimit { .. } => Self::BUDGET_LIMIT,
-            Self::ApprovalRequired { .. } => Self::APPROVAL_REQUIRED,
-            Self::CountLimit { .. } => Self::COUNT_LIMIT,
-            Self::MinimumInterval { .. } => Self::MINIMUM_INTERVAL,
-            Self::DuplicateGuard { .. } => Self::DUPLICATE_GUARD,
-            Self::NewPayee { .. } => Self::NEW_PAYEE,
-            Self::PriceAboveUsual { .. } => Self::PRICE_ABOVE_USUAL,
-            Self::Schedule { .. } => Self::SCHEDULE,
-            Self::AnomalyBrake(_) => Self::ANOMALY_BRAKE,
-            Self::ApprovalException(_) => Self::APPROVAL_EXCEPTION,
-        }
-    }
-
     /// Returns the unit, the limit and the period of the rule's window; `None` if the rule does not count payments.
     pub fn counted_limit(&self) -> Option<(WindowMeasure, Amount, WindowPeriod)> {
-        match self {
-            Self::BudgetLimit { limit, window } => Some((WindowMeasure::Amounts, *limit, window.period)),
-            Self::CountLimit { count, window } => {
-                let limit = Amount::from_units((*count).into()).unwrap_or(Amount::ZERO);
-                Some((WindowMeasure::Payments, limit, window.period))
-            }
-            Self::MinimumInterval { interval, .. } => {
-                Some((WindowMeasure::Payments, Amount::ONE, WindowPeriod::Rolling(*interval)))
-            }
-            Self::CategoryBlock { .. }
-            | Self::VendorAllowlist { .. }
-            | Self::ApprovalRequired { .. }
-            | Self::DuplicateGuard { .. }
-            | Self::NewPayee { .. }
-            | Self::PriceAboveUsual { .. }
-            | Self::Schedule { .. }
-            | Self::AnomalyBrake(_)
-            | Self::ApprovalException(_) => None,
-        }
+        self.parameters().counted_limit()
     }
 
     /// Returns whether the rule depends on the number, calls, payees or prices of earlier payments. Decisions do not
     /// record these completely.
-    pub const fn depends_on_earlier_payments(&self) -> bool {
-        match self {
-            Self::CountLimit { .. }
-            | Self::MinimumInterval { .. }
-            | Self::DuplicateGuard { .. }
-            | Self::NewPayee { .. }
-            | Self::PriceAboveUsual {
-                over: UsualPrice::Median(_),
-                ..
-            } => true,
-            Self::CategoryBlock { .. }
-            | Self::VendorAllowlist { .. }
-            | Self::BudgetLimit { .. }
-            | Self::ApprovalRequired { .. }
-            | Self::PriceAboveUsual {
-                over: UsualPrice::Catalog,
-                ..
-            }
-            | Self::Schedule { .. }
-            | Self::AnomalyBrake(_)
-            | Self::ApprovalException(_) => false,
-        }
+    pub fn depends_on_earlier_payments(&self) -> bool {
+        let counts_payments = matches!(self.counted_limit(), Some((WindowMeasure::Payments, ..)));
+        counts_payments || self.needs_recent_payments()
     }
 
     /// Returns whether the rule needs an agent's recent payments to a service.
-    pub const fn needs_recent_payments(&self) -> bool {
-        self.depends_on_earlier_payments() && !matches!(self, Self::CountLimit { .. } | Self::MinimumInterval { .. })
-    }
-
-    /// Returns the services to which the rule applies; `None` for all services.
-    pub fn service_slugs(&self) -> Option<&[ServiceSlug]> {
-        match self {
-            Self::CategoryBlock { .. } | Self::VendorAllowlist { .. } | Self::AnomalyBrake(_) => None,
-            Self::BudgetLimit { window, .. } | Self::CountLimit { window, .. } => window.services.as_deref(),
-            Self::ApprovalRequired { services, .. }
-            | Self::MinimumInterval { services, .. }
-            | Self::DuplicateGuard { services, .. }
-            | Self::NewPayee { services }
-            | Self::PriceAboveUsual { services, .. }
-            | Self::Schedule { services, .. }
-            | Self::ApprovalException(ApprovalException { services, .. }) => services.as_deref(),
-        }
+    pub fn needs_recent_payments(&self) -> bool {
+        self.parameters().needs_recent_payments()
     }
 
     /// Returns the conditions that select the payments to which the rule applies.
     pub fn scope(&self) -> RuleScope<'_> {
-        let window = match self {
-            Self::BudgetLimit { window, .. } | Self::CountLimit { window, .. } => Some(window),
-            _ => None,
-        };
-        RuleScope {
-            services: self.service_slugs(),
-            categories: window.and_then(|window| window.categories.as_deref()),
-            keys: match self {
-                Self::ApprovalException(exception) => exception.keys.as_deref(),
-                _ => window.and_then(|window| window.keys.as_deref()),
-            },
-            per_payee: window.is_some_and(|window| window.per_payee),
-        }
+        self.parameters().scope()
     }
 
     /// Returns whether the rule applies to payments to this service. Keys are not compared.
@@ -505,144 +190,38 @@ impl RuleKind {
         self.applies_to(service) && self.applies_to_key(key)
     }
 
-    /// Checks that a duration is between `min_duration` and [`MAX_BUDGET_WINDOW`]. The error states the range.
-    pub fn check_duration(duration: Duration, min_duration: Duration) -> Result<(), String> {
-        if (min_duration..=MAX_BUDGET_WINDOW).contains(&duration) {
-            return Ok(());
-        }
-        let (least, max) = (min_duration.secs(), MAX_BUDGET_WINDOW.secs());
-        Err(format!("must be a whole number of seconds from {least} to {max}"))
-    }
-
     /// Returns the validation errors of the rule, each with a JSON Pointer.
     pub fn validation_errors(&self, catalog: &Catalog) -> Vec<ValidationError> {
-        let unknown = |slug: &ServiceSlug| {
-            let known = catalog
-                .find_by_reference(slug.as_str())
-                .is_some_and(|service| service.slug == *slug);
-            // The message does not repeat the slug, because the user may have pasted a key by mistake.
-            (!known).then(|| "is not the slug of a service in the catalog".to_owned())
-        };
-        let scope_errors = |scope: RuleScope<'_>| {
-            let max = Self::MAX_SELECTED;
-            let services = scope
-                .services
-                .map(|slugs| list_errors("/services", slugs, is_at_least_one, max, unknown));
-            let categories = scope
-                .categories
-                .map(|names| list_errors("/categories", names, is_at_least_one, max, |_| None));
-            let keys = scope
-                .keys
-                .map(|keys| list_errors("/keys", keys, is_at_least_one, max, |_| None));
-            let errors = services.into_iter().chain(categories).chain(keys);
-            errors.flatten().collect::<Vec<ValidationError>>()
-        };
-        match self {
-            Self::CategoryBlock { categories } => {
-                list_errors("/categories", categories, is_at_least_one, Self::MAX_SELECTED, |_| None)
-            }
-            Self::VendorAllowlist { vendors } => {
-                let services: Vec<_> = vendors.iter().filter_map(Vendor::service_slug).collect();
-                let wallets: Vec<_> = vendors.iter().filter_map(Vendor::wallet_address).collect();
-                let mut errors = list_errors(
-                    "/services",
-                    &services,
-                    may_have_any_length,
-                    Self::MAX_SELECTED,
-                    |slug| unknown(slug),
-                );
-                errors.extend(list_errors(
-                    "/wallets",
-                    &wallets,
-                    may_have_any_length,
-                    Self::MAX_SELECTED,
-                    |_| None,
-                ));
-                if vendors.is_empty() {
-                    errors.push(ValidationError::at_path("", "must name a service or a wallet at least"));
-                }
-                errors
-            }
-            Self::ApprovalRequired { categories, .. } => scope_errors(RuleScope {
-                categories: categories.as_deref(),
-                ..self.scope()
-            }),
-            Self::BudgetLimit { .. }
-            | Self::CountLimit { .. }
-            | Self::MinimumInterval { .. }
-            | Self::DuplicateGuard { .. }
-            | Self::NewPayee { .. }
-            | Self::PriceAboveUsual { .. }
-            | Self::Schedule { .. }
-            | Self::AnomalyBrake(_)
-            | Self::ApprovalException(_) => {
-                let mut errors = self.numeric_field_errors();
-                errors.extend(scope_errors(self.scope()));
-                errors
-            }
-        }
+        let scope = self.scope();
+        let mut errors = scope.services.map_or_else(Vec::new, |slugs| {
+            list_errors("/services", slugs, is_at_least_one, Self::MAX_SELECTED, |slug| {
+                unknown_service_error(catalog, slug)
+            })
+        });
+        errors.extend(selection_errors("/categories", scope.categories));
+        errors.extend(selection_errors("/keys", scope.keys));
+        errors.extend(self.parameters().parameter_errors(catalog));
+        errors
     }
+}
 
-    fn numeric_field_errors(&self) -> Vec<ValidationError> {
-        let range = |path, number: u64, least: u64, max: u64| {
-            let wrong = !(least..=max).contains(&number);
-            wrong.then(|| ValidationError::at_path(path, format!("must be a whole number from {least} to {max}")))
-        };
-        let duration = |path, duration, least| {
-            let wrong = Self::check_duration(duration, least).err();
-            wrong.map(|message| ValidationError::at_path(path, message))
-        };
-        let positive = |path, amount: Amount| {
-            let wrong = amount.is_zero();
-            wrong.then(|| ValidationError::at_path(path, "must not be zero"))
-        };
-        let rolling = |window: &RuleWindow, least| duration("/window_seconds", window.period.duration()?, least);
-        let errors = match self {
-            Self::BudgetLimit { window, .. } => [rolling(window, MIN_BUDGET_WINDOW), None],
-            Self::CountLimit { count, window } => [
-                range("/count", (*count).into(), 1, MAX_COUNT.into()),
-                rolling(window, MIN_COUNT_WINDOW),
-            ],
-            Self::MinimumInterval { interval, .. } => [duration("/interval_seconds", *interval, MIN_INTERVAL), None],
-            Self::DuplicateGuard { within, .. } => [duration("/within_seconds", *within, MIN_INTERVAL), None],
-            Self::PriceAboveUsual { percent, over, .. } => {
-                let max = u64::try_from(MAX_RECENT_PRICES).unwrap_or(u64::MAX);
-                let of = match over {
-                    UsualPrice::Catalog => None,
-                    UsualPrice::Median(count) => range("/of", (*count).into(), MIN_MEDIAN_PRICES.into(), max),
-                };
-                [range("/percent", (*percent).into(), 0, MAX_PERCENT.into()), of]
-            }
-            Self::Schedule { schedule, .. } => {
-                return list_errors(
-                    "/periods",
-                    &schedule.periods,
-                    is_at_least_one,
-                    Schedule::MAX_PERIODS,
-                    |_| None,
-                );
-            }
-            Self::AnomalyBrake(automatic_freeze) => {
-                let none = positive("/at_least_units", automatic_freeze.at_least);
-                let (least, max) = (MIN_FREEZE_MULTIPLE.into(), MAX_FREEZE_MULTIPLE.into());
-                [range("/times", automatic_freeze.times.into(), least, max), none]
-            }
-            Self::CategoryBlock { .. }
-            | Self::VendorAllowlist { .. }
-            | Self::ApprovalRequired { .. }
-            | Self::NewPayee { .. } => [None, None],
-            Self::ApprovalException(exception) => [positive("/max_amount_units", exception.max_amount), None],
-        };
-        errors.into_iter().flatten().collect()
-    }
+/// Returns an error if no service of the catalog has this slug. The message does not repeat the slug, because the user
+/// may have pasted a key by mistake.
+pub(super) fn unknown_service_error(catalog: &Catalog, slug: &ServiceSlug) -> Option<String> {
+    let service = catalog.find_by_reference(slug.as_str());
+    let is_known = service.is_some_and(|service| service.slug == *slug);
+    (!is_known).then(|| "is not the slug of a service in the catalog".to_owned())
+}
+
+/// Returns the errors of a list of categories or keys. `None` selects all, and is valid.
+pub(super) fn selection_errors<T: PartialEq>(path: &str, selected: Option<&[T]>) -> Vec<ValidationError> {
+    selected.map_or_else(Vec::new, |items| {
+        list_errors(path, items, is_at_least_one, RuleKind::MAX_SELECTED, |_| None)
+    })
 }
 
 pub(crate) const fn is_at_least_one(count: usize) -> bool {
     count > 0
-}
-
-const fn may_have_any_length(_: usize) -> bool {
-    true
 }
 
 pub(crate) fn list_errors<T: PartialEq>(
@@ -708,8 +287,11 @@ impl Agent {
 
     /// Adds an exception from approvals and removes exceptions that have ended by `at`.
     pub fn with_exception(mut self, id: RuleId, exception: RuleKind, at: Timestamp) -> Result<Self, RuleRejection> {
-        self.rules
-            .retain(|rule| !matches!(&rule.kind, RuleKind::ApprovalException(exception) if exception.until <= at));
+        self.rules.retain(|rule| {
+            rule.kind
+                .as_kind()
+                .is_none_or(|exception: &ApprovalException| exception.until > at)
+        });
         self.with_rule(id, exception)
     }
 
@@ -724,7 +306,7 @@ impl Agent {
         if kind.counted_limit().is_some() && self.counting_rules().count() >= Self::MAX_BUDGETS {
             return Err(RuleRejection::TooManyBudgets);
         }
-        if matches!(kind, RuleKind::AnomalyBrake(_)) && AutomaticFreeze::find_in_rules(&self.rules).is_some() {
+        if kind.is_kind::<AutomaticFreeze>() && AutomaticFreeze::find_in_rules(&self.rules).is_some() {
             return Err(RuleRejection::SecondBrake);
         }
         self.check_keys(&kind, &[])?;
@@ -782,7 +364,11 @@ impl Agent {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{AgentId, AgentStatus, NewKey, SchedulePeriod, Timestamp, Wallet, ZoneName};
+    use crate::{
+        AgentId, AgentStatus, ApprovalRequired, BudgetLimit, CategoryBlock, CountLimit, DuplicateGuard, Duration,
+        MIN_BUDGET_WINDOW, MinimumInterval, NewKey, NewPayee, PriceAboveUsual, RuleWindow, Schedule, SchedulePeriod,
+        Timestamp, UsualPrice, Vendor, VendorAllowlist, Wallet, ZoneName,
+    };
     use uuid::Uuid;
 
     pub(crate) fn agent() -> Agent {
@@ -814,16 +400,16 @@ pub(crate) mod tests {
     }
 
     fn budget(units: u64) -> RuleKind {
-        RuleKind::BudgetLimit {
+        RuleKind::BudgetLimit(BudgetLimit {
             limit: Amount::from_units(units).unwrap(),
             window: MIN_BUDGET_WINDOW.into(),
-        }
+        })
     }
 
     fn block(category: Category) -> RuleKind {
-        RuleKind::CategoryBlock {
+        RuleKind::CategoryBlock(CategoryBlock {
             categories: vec![category],
-        }
+        })
     }
 
     #[test]
@@ -852,43 +438,53 @@ pub(crate) mod tests {
     #[test]
     fn rule_numbers_out_of_range_are_reported_with_their_path() {
         let (secs, longest) = (Duration::from_secs_u32, 31 * 86_400);
-        let count = |count, duration| RuleKind::CountLimit {
-            count,
-            window: secs(duration).into(),
+        let count = |count, duration| {
+            RuleKind::CountLimit(CountLimit {
+                count,
+                window: secs(duration).into(),
+            })
         };
-        let interval = |duration| RuleKind::MinimumInterval {
-            services: None,
-            interval: secs(duration),
+        let interval = |duration| {
+            RuleKind::MinimumInterval(MinimumInterval {
+                services: None,
+                interval: secs(duration),
+            })
         };
-        let guard = |duration| RuleKind::DuplicateGuard {
-            services: None,
-            within: secs(duration),
-            action: LimitAction::Ask,
+        let guard = |duration| {
+            RuleKind::DuplicateGuard(DuplicateGuard {
+                services: None,
+                within: secs(duration),
+                action: LimitAction::Ask,
+            })
         };
-        let price = |percent, of| RuleKind::PriceAboveUsual {
-            services: None,
-            percent,
-            over: UsualPrice::Median(of),
-            action: LimitAction::Ask,
+        let price = |percent, of| {
+            RuleKind::PriceAboveUsual(PriceAboveUsual {
+                services: None,
+                percent,
+                over: UsualPrice::Median(of),
+                action: LimitAction::Ask,
+            })
         };
         let automatic_freeze = |times, units| {
-            RuleKind::AnomalyBrake(AutomaticFreeze {
+            RuleKind::AutomaticFreeze(AutomaticFreeze {
                 times,
                 at_least: Amount::from_units(units).unwrap(),
             })
         };
-        let limit = |duration| RuleKind::BudgetLimit {
-            limit: Amount::ONE,
-            window: secs(duration).into(),
+        let limit = |duration| {
+            RuleKind::BudgetLimit(BudgetLimit {
+                limit: Amount::ONE,
+                window: secs(duration).into(),
+            })
         };
-        let hours = |days: u32| RuleKind::Schedule {
-            services: None,
-            schedule: Schedule {
+        let hours = |days: u32| {
+            RuleKind::Schedule(Schedule {
+                services: None,
                 zone: ZoneName::UTC,
                 periods: (0..days)
                     .map(|hour| SchedulePeriod::parse(&format!("monday {hour:02}:00-24:00")).unwrap())
                     .collect(),
-            },
+            })
         };
         let valid = [
             count(1, 60),
@@ -905,7 +501,7 @@ pub(crate) mod tests {
             limit(longest),
             hours(1),
             hours(14),
-            RuleKind::NewPayee { services: None },
+            RuleKind::NewPayee(NewPayee { services: None }),
         ];
         for kind in valid {
             assert_eq!(problems(&kind), [""; 0], "{kind:?}");
@@ -938,12 +534,14 @@ pub(crate) mod tests {
     #[test]
     fn unknown_repeated_or_excess_names_in_rules_are_reported() {
         let slug = |name: &str| ServiceSlug::parse(name).unwrap();
-        let asks = |services, categories| RuleKind::ApprovalRequired {
-            services,
-            categories,
-            above: None,
+        let asks = |services, categories| {
+            RuleKind::ApprovalRequired(ApprovalRequired {
+                services,
+                categories,
+                above: None,
+            })
         };
-        let once = |services| RuleKind::NewPayee { services };
+        let once = |services| RuleKind::NewPayee(NewPayee { services });
         assert_eq!(problems(&asks(None, None)), [""; 0]);
         assert_eq!(
             problems(&asks(Some(vec![slug("lab"), slug("lab")]), Some(Vec::new()))),
@@ -953,18 +551,24 @@ pub(crate) mod tests {
         assert_eq!(problems(&once(Some(Vec::new()))), ["/services"]);
         let many = vec![Category::Ai; RuleKind::MAX_SELECTED + 1];
         assert_eq!(
-            problems(&RuleKind::CategoryBlock { categories: many })[0],
+            problems(&RuleKind::CategoryBlock(CategoryBlock { categories: many }))[0],
             "/categories"
         );
-        assert_eq!(problems(&RuleKind::VendorAllowlist { vendors: Vec::new() }), [""]);
+        assert_eq!(
+            problems(&RuleKind::VendorAllowlist(VendorAllowlist { vendors: Vec::new() })),
+            [""]
+        );
         let vendors = vec![Vendor::Service(slug("lab")), Vendor::Wallet(Address::ZERO)];
-        assert_eq!(problems(&RuleKind::VendorAllowlist { vendors }), ["/services/0"]);
+        assert_eq!(
+            problems(&RuleKind::VendorAllowlist(VendorAllowlist { vendors })),
+            ["/services/0"]
+        );
     }
 
     #[test]
     fn an_agent_has_at_most_one_automatic_freeze_rule() {
         let automatic_freeze = |times| {
-            RuleKind::AnomalyBrake(AutomaticFreeze {
+            RuleKind::AutomaticFreeze(AutomaticFreeze {
                 times,
                 at_least: Amount::ONE,
             })
@@ -992,12 +596,14 @@ pub(crate) mod tests {
             .map(|n| NewKey::from_random(agent.id, [n; 40], Timestamp::EPOCH).record)
             .into();
         let key = |n: u8| KeyId(u64::from_be_bytes([n; 8]));
-        let of_keys = |keys: &[u8]| RuleKind::BudgetLimit {
-            limit: Amount::ONE,
-            window: RuleWindow {
-                keys: Some(keys.iter().copied().map(key).collect()),
-                ..MIN_BUDGET_WINDOW.into()
-            },
+        let of_keys = |keys: &[u8]| {
+            RuleKind::BudgetLimit(BudgetLimit {
+                limit: Amount::ONE,
+                window: RuleWindow {
+                    keys: Some(keys.iter().copied().map(key).collect()),
+                    ..MIN_BUDGET_WINDOW.into()
+                },
+            })
         };
         let rejected = |index| Err(RuleRejection::UnknownKey { index });
         assert_eq!(agent.clone().with_rule(id(1), of_keys(&[1, 3])), rejected(1));
@@ -1028,12 +634,14 @@ pub(crate) mod tests {
         assert_eq!(changed.rules[1], agent.rules[1]);
         let refused = |n, kind| agent.clone().with_changed_rule(id(n), kind).err();
         assert_eq!(refused(1, block(Category::Ai)), Some(RuleRejection::OtherKind));
-        let each_payee = |limit| RuleKind::BudgetLimit {
-            limit: Amount::from_units(limit).unwrap(),
-            window: RuleWindow {
-                per_payee: true,
-                ..MIN_BUDGET_WINDOW.into()
-            },
+        let each_payee = |limit| {
+            RuleKind::BudgetLimit(BudgetLimit {
+                limit: Amount::from_units(limit).unwrap(),
+                window: RuleWindow {
+                    per_payee: true,
+                    ..MIN_BUDGET_WINDOW.into()
+                },
+            })
         };
         assert_eq!(refused(1, each_payee(1)), Some(RuleRejection::OtherKind));
         assert!(budget(1).is_as_strict_as(&each_payee(1)) && !each_payee(1).is_as_strict_as(&budget(1)));

@@ -1,8 +1,8 @@
 //! How often each of an agent's rules decided about payments, by version of the agent's record.
 
 use crate::{
-    Agent, Amount, Catalog, Category, ChangedDecisionExample, Check, CheckName, CheckOutcome, DecisionResult, LimitUse,
-    LoggedDecision, LoggedDenial, Purchase, Rule, RuleId, RuleKind, Service, Vendor,
+    Agent, Amount, BudgetLimit, Catalog, Category, ChangedDecisionExample, Check, CheckName, CheckOutcome,
+    DecisionResult, LimitUse, LoggedDecision, LoggedDenial, Purchase, Rule, RuleId, RuleKind, Service, Vendor,
 };
 use std::collections::BTreeMap;
 
@@ -102,19 +102,19 @@ fn find_deciding_rule<'a>(denial: &LoggedDenial, rules: &'a [Rule], service: Opt
         rule.kind.name() == denial.rule
             && service.is_none_or(|service| rule.kind.applies_to_payment(service, denial.key))
             && match &rule.kind {
-                RuleKind::CategoryBlock { categories } => {
-                    categories.iter().any(|category| detail == Some(category.name()))
+                RuleKind::CategoryBlock(block) => {
+                    block.categories.iter().any(|category| detail == Some(category.name()))
                 }
-                RuleKind::VendorAllowlist { vendors } => !vendors.iter().any(|vendor| match vendor {
+                RuleKind::VendorAllowlist(list) => !list.vendors.iter().any(|vendor| match vendor {
                     Vendor::Service(slug) => detail == Some(slug.as_str()),
                     Vendor::Wallet(wallet) => *wallet == denial.pay_to,
                 }),
                 // A block of this kind is due to the request's approval or too many open approvals, not to a
                 // rule.
-                RuleKind::ApprovalRequired { categories, above, .. } => {
+                RuleKind::ApprovalRequired(limit) => {
                     escalates
-                        && above.is_none_or(|above| denial.amount > above)
-                        && categories.as_ref().is_none_or(is_in_categories)
+                        && limit.above.is_none_or(|above| denial.amount > above)
+                        && limit.categories.as_ref().is_none_or(is_in_categories)
                 }
                 _ => true,
             }
@@ -141,11 +141,9 @@ fn find_tightest_budget<'a>(
     let budget = of_check(CheckName::Budget)?;
     let is_tightest = of_check(CheckName::Day).is_none_or(|day| budget > day);
     let mut rules = rules.iter().filter(|_| is_tightest);
-    rules.find(|rule| match &rule.kind {
-        RuleKind::BudgetLimit { limit, .. } => {
-            *limit == budget.limit && rule.kind.applies_to_payment(service, purchase.key)
-        }
-        _ => false,
+    rules.find(|rule| {
+        let own: Option<&BudgetLimit> = rule.kind.as_kind();
+        own.is_some_and(|own| own.limit == budget.limit) && rule.kind.applies_to_payment(service, purchase.key)
     })
 }
 
@@ -153,8 +151,8 @@ fn find_tightest_budget<'a>(
 mod tests {
     use super::*;
     use crate::{
-        Address, AgentId, CallDescription, KeyId, ListingHistory, Metadata, ProviderRequest, ServiceId, ServiceSlug,
-        Timestamp, TransactionId, TrustStatus, Url,
+        Address, AgentId, ApprovalRequired, CallDescription, KeyId, ListingHistory, Metadata, ProviderRequest,
+        ServiceId, ServiceSlug, Timestamp, TransactionId, TrustStatus, Url,
     };
     use uuid::Uuid;
 
@@ -163,11 +161,11 @@ mod tests {
         let rule = |number, categories: Option<&[Category]>| Rule {
             id: RuleId::from_uuid(Uuid::from_u128(number)),
             version: 1,
-            kind: RuleKind::ApprovalRequired {
+            kind: RuleKind::ApprovalRequired(ApprovalRequired {
                 services: None,
                 categories: categories.map(<[_]>::to_vec),
                 above: None,
-            },
+            }),
         };
         let rules = [
             rule(1, Some(&[Category::Finance])),
@@ -197,7 +195,7 @@ mod tests {
             result: DecisionResult::Escalate,
             error: "approval_required".to_owned(),
             reason: "approval_required".to_owned(),
-            rule: RuleKind::APPROVAL_REQUIRED.to_owned(),
+            rule: ApprovalRequired::NAME.to_owned(),
             hostname: None,
             policy_version: None,
             inputs: None,

@@ -2,8 +2,8 @@
 //! payments.
 
 use crate::{
-    Agent, AgentKey, Duration, Error, ErrorKind, KeyId, KeyLack, KeyScope, Result, Rule, RuleKind, RuleWindow,
-    Timestamp, ValidationError, WindowPeriod,
+    Agent, AgentKey, BudgetLimit, Duration, Error, ErrorKind, KeyId, KeyLack, KeyScope, Result, Rule, RuleKind,
+    RuleWindow, Timestamp, ValidationError, WindowPeriod,
 };
 
 impl RuleWindow {
@@ -75,15 +75,14 @@ impl Agent {
     #[must_use]
     pub fn without_unlimited_runs(self, now: Timestamp) -> Self {
         let is_budget_of = |rule: &Rule, key: KeyId| {
-            let RuleKind::BudgetLimit { window, .. } = &rule.kind else {
-                return false;
-            };
-            let RuleWindow { action, .. } = *window;
-            *window
-                == RuleWindow {
-                    action,
-                    ..RuleWindow::for_run(key)
-                }
+            let budget: Option<&BudgetLimit> = rule.kind.as_kind();
+            budget.is_some_and(|BudgetLimit { window, .. }| {
+                *window
+                    == RuleWindow {
+                        action: window.action,
+                        ..RuleWindow::for_run(key)
+                    }
+            })
         };
         let rules = &self.rules;
         let keys = self.keys.into_iter().map(|key| {
@@ -107,12 +106,15 @@ impl Agent {
             let key = keys.iter().find(|key| key.id == *id);
             key.is_none_or(|key| (key.grant().is_some() || key.opened_by.is_some()) && key.has_ended(now))
         };
-        self.rules.retain(|rule| match &rule.kind {
-            RuleKind::BudgetLimit { window, .. } => {
-                !window.keys.as_ref().is_some_and(|keys| keys.iter().all(has_ended))
-            }
-            _ => true,
-        });
+        let counts_only_ended_keys = |budget: &BudgetLimit| {
+            budget
+                .window
+                .keys
+                .as_ref()
+                .is_some_and(|keys| keys.iter().all(has_ended))
+        };
+        self.rules
+            .retain(|rule| !rule.kind.as_kind().is_some_and(counts_only_ended_keys));
         self
     }
 }

@@ -3,7 +3,7 @@
 //! A schedule follows the wall clock. An hour that the clock repeats is allowed twice, and an hour that the clock skips
 //! does not exist.
 
-use crate::{Timestamp, catalog::service::named};
+use crate::{Schedule, Timestamp, catalog::service::named};
 use chrono::{DateTime, NaiveDate, NaiveTime, Offset as _, TimeZone as _};
 use chrono_tz::Tz;
 use std::{fmt, str::FromStr as _};
@@ -137,15 +137,6 @@ impl fmt::Display for TimeOfDay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:02}:{:02}", self.0 / 60, self.0 % 60)
     }
-}
-
-/// The periods in which payments are allowed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Schedule {
-    /// The time zone in which the periods are defined.
-    pub zone: ZoneName,
-    /// The periods in which payments are allowed: 1 to [`Schedule::MAX_PERIODS`].
-    pub periods: Vec<SchedulePeriod>,
 }
 
 /// An allowed period on certain weekdays. If `to` is not after `from`, the period ends on the following day.
@@ -310,6 +301,7 @@ mod tests {
         let days: Vec<&str> = days.iter().map(|day| day.name()).collect();
         let text = format!("{} {from}-{to}", days.join(","));
         Schedule {
+            services: None,
             zone: ZoneName::parse(zone).unwrap(),
             periods: vec![SchedulePeriod::parse(&text).unwrap()],
         }
@@ -516,6 +508,7 @@ mod tests {
             ["monday-friday 09:00-17:00", "saturday 09:00-12:00"].map(|text| SchedulePeriod::parse(text).unwrap());
         let zone = ZoneName::UTC;
         let schedule = |periods: &[SchedulePeriod]| Schedule {
+            services: None,
             zone,
             periods: periods.to_vec(),
         };
@@ -550,7 +543,8 @@ mod tests {
             let periods = periods.into_iter().map(|(starts, (from, to))| {
                 SchedulePeriod { starts, from: TimeOfDay(from), to: TimeOfDay(to) }
             });
-            let schedule = Schedule { zone: ZoneName::parse(zone).unwrap(), periods: periods.collect() };
+            let zone = ZoneName::parse(zone).unwrap();
+            let schedule = Schedule { services: None, zone, periods: periods.collect() };
             for period in &schedule.periods {
                 prop_assert_eq!(SchedulePeriod::parse(&period.to_string()), Some(*period));
             }

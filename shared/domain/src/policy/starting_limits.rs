@@ -1,8 +1,8 @@
 //! Presets of a new agent's limits.
 
 use crate::{
-    Amount, Duration, LimitAction, RuleKind, StartingCaps, UsualPrice, catalog::service::named,
-    policy::spend_policy::units,
+    Amount, BudgetLimit, CountLimit, DuplicateGuard, Duration, LimitAction, NewPayee, PriceAboveUsual, RuleKind,
+    StartingCaps, UsualPrice, catalog::service::named, policy::spend_policy::units,
 };
 
 named! {
@@ -20,8 +20,8 @@ impl RuleKind {
     /// same window.
     pub fn is_replaced_by(&self, rule: &Self) -> bool {
         match (self, rule) {
-            (Self::BudgetLimit { window, .. }, Self::BudgetLimit { window: own, .. }) => {
-                window.period == own.period && self.scope() == rule.scope()
+            (Self::BudgetLimit(preset), Self::BudgetLimit(own)) => {
+                preset.window.period == own.window.period && self.scope() == rule.scope()
             }
             _ => self.name() == rule.name(),
         }
@@ -45,31 +45,33 @@ impl StartingLimits {
     pub fn to_rules(self) -> Vec<RuleKind> {
         const HOUR: Duration = Duration::from_secs_u32(3_600);
         const MONTH: Duration = Duration::from_secs_u32(30 * 86_400);
-        let budget = |limit: Amount, window: Duration| RuleKind::BudgetLimit {
-            limit,
-            window: window.into(),
+        let budget = |limit: Amount, window: Duration| {
+            RuleKind::BudgetLimit(BudgetLimit {
+                limit,
+                window: window.into(),
+            })
         };
         match self {
             Self::Unlimited => Vec::new(),
             Self::Safe => vec![
                 budget(units(20_000_000), Duration::DAY),
                 budget(units(200_000_000), MONTH),
-                RuleKind::CountLimit {
+                RuleKind::CountLimit(CountLimit {
                     count: 200,
                     window: HOUR.into(),
-                },
-                RuleKind::DuplicateGuard {
+                }),
+                RuleKind::DuplicateGuard(DuplicateGuard {
                     services: None,
                     within: Duration::from_secs_u32(600),
                     action: LimitAction::Ask,
-                },
-                RuleKind::NewPayee { services: None },
-                RuleKind::PriceAboveUsual {
+                }),
+                RuleKind::NewPayee(NewPayee { services: None }),
+                RuleKind::PriceAboveUsual(PriceAboveUsual {
                     services: None,
                     percent: 50,
                     over: UsualPrice::Catalog,
                     action: LimitAction::Ask,
-                },
+                }),
             ],
         }
     }
@@ -81,21 +83,25 @@ mod tests {
 
     #[test]
     fn own_rules_replace_starting_rules_of_the_same_kind() {
-        let budget = |units_of, window: Duration| RuleKind::BudgetLimit {
-            limit: units(units_of),
-            window: window.into(),
+        let budget = |units_of, window: Duration| {
+            RuleKind::BudgetLimit(BudgetLimit {
+                limit: units(units_of),
+                window: window.into(),
+            })
         };
         let (hour, day) = (Duration::from_secs_u32(3_600), Duration::DAY);
-        let count = |count| RuleKind::CountLimit {
-            count,
-            window: hour.into(),
+        let count = |count| {
+            RuleKind::CountLimit(CountLimit {
+                count,
+                window: hour.into(),
+            })
         };
         let rows = [
             (budget(1, day), budget(2, day), true),
             (budget(1, day), budget(1, hour), false),
             (count(1), count(2), true),
             (count(1), budget(1, hour), false),
-            (RuleKind::NewPayee { services: None }, count(1), false),
+            (RuleKind::NewPayee(NewPayee { services: None }), count(1), false),
         ];
         for (rule, own, is_replaced) in rows {
             assert_eq!(rule.is_replaced_by(&own), is_replaced, "{rule:?} {own:?}");
@@ -108,7 +114,9 @@ mod tests {
             .to_rules()
             .into_iter()
             .filter_map(|rule| match rule {
-                RuleKind::BudgetLimit { limit, window } => Some((limit.units(), window.period.max_duration().secs())),
+                RuleKind::BudgetLimit(BudgetLimit { limit, window }) => {
+                    Some((limit.units(), window.period.max_duration().secs()))
+                }
                 _ => None,
             });
         assert!(budgets.eq([(20_000_000, 86_400), (200_000_000, 2_592_000)]));

@@ -4,9 +4,9 @@
 //! limit of the agent is a user's override. A repeated merge changes nothing, so an interrupted merge can be repeated.
 
 use crate::{
-    Agent, Catalog, Category, EnabledService, OperationSlug, PolicyChange, PolicyUpdate, Rule, RuleId, RuleKind,
-    RuleRejection, Service, ServiceId, SpendPolicy, Timestamp, ValidationError, audit::changes::rule_kind_json,
-    catalog::service::named, policy::spend_policy::remove_unlisted_operations,
+    Agent, ApprovalException, AutomaticFreeze, Catalog, Category, EnabledService, OperationSlug, PolicyChange,
+    PolicyUpdate, Rule, RuleId, RuleKind, RuleRejection, Service, ServiceId, SpendPolicy, Timestamp, ValidationError,
+    audit::changes::rule_kind_json, catalog::service::named, policy::spend_policy::remove_unlisted_operations,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -308,7 +308,7 @@ impl TemplateTerms {
                 rules
                     .iter()
                     .map(|rule| &rule.kind)
-                    .filter(|kind| !matches!(kind, RuleKind::ApprovalException(_)))
+                    .filter(|kind| !kind.is_kind::<ApprovalException>())
                     .cloned()
                     .collect(),
             ),
@@ -651,7 +651,7 @@ pub fn merge_rules(
         // A weaker rule of the agent is no override, so the template's rule is added. An automatic freeze is
         // an override even if it is weaker, because an agent has at most one.
         let theirs = take_first_match(&mut own, |(_, own)| match overrides {
-            Overrides::Keep if !matches!(own, RuleKind::AnomalyBrake(_)) => own.is_as_strict_as(&next),
+            Overrides::Keep if !own.is_kind::<AutomaticFreeze>() => own.is_as_strict_as(&next),
             Overrides::Keep | Overrides::Overwrite => next.is_replaced_by(own),
         });
         differences.push(difference(

@@ -4,8 +4,8 @@
 //! An update that can't be classified counts as widening.
 
 use crate::{
-    Agent, AgentKey, Amount, ApprovalException, DomainPattern, EnabledService, KeyScope, LimitAction, Rule, RuleKind,
-    RuleWindow, SpendPolicy,
+    Agent, AgentKey, ApprovalException, DomainPattern, EnabledService, KeyScope, Rule, SpendPolicy,
+    policy::rules::is_selection_subset,
 };
 
 impl Agent {
@@ -23,7 +23,7 @@ impl Agent {
             let new = self.rules.iter().find(|rule| rule.id == old.id);
             new.is_some_and(|new| new.kind.is_as_strict_as(&old.kind))
         };
-        let is_exception = |rule: &&Rule| matches!(rule.kind, RuleKind::ApprovalException(_));
+        let is_exception = |rule: &&Rule| rule.kind.is_kind::<ApprovalException>();
         // A copy of an exception with a new id is widening, because the copy remains if the exception is removed.
         let is_present = |new: &Rule| {
             let old = before.rules.iter().find(|rule| rule.id == new.id);
@@ -76,149 +76,15 @@ impl SpendPolicy {
     }
 }
 
-impl RuleKind {
-    /// Returns whether the rule is at least as strict as `before`. An exception is as strict if it excepts no
-    /// additional payment.
-    pub fn is_as_strict_as(&self, before: &Self) -> bool {
-        let covers_services = is_selection_subset(before.service_slugs(), self.service_slugs());
-        match (before, self) {
-            (Self::CategoryBlock { categories: before }, Self::CategoryBlock { categories: now }) => {
-                before.iter().all(|category| now.contains(category))
-            }
-            (Self::VendorAllowlist { vendors: before }, Self::VendorAllowlist { vendors: now }) => {
-                now.iter().all(|vendor| before.contains(vendor))
-            }
-            (
-                Self::BudgetLimit { limit, window },
-                Self::BudgetLimit {
-                    limit: limit_now,
-                    window: window_now,
-                },
-            ) => covers_services && limit_now <= limit && window_now.is_as_strict_as(window),
-            (
-                Self::ApprovalRequired { categories, above, .. },
-                Self::ApprovalRequired {
-                    categories: categories_now,
-                    above: above_now,
-                    ..
-                },
-            ) => {
-                covers_services
-                    && is_selection_subset(categories.as_deref(), categories_now.as_deref())
-                    && threshold_sort_key(*above_now) <= threshold_sort_key(*above)
-            }
-            (
-                Self::CountLimit { count, window },
-                Self::CountLimit {
-                    count: count_now,
-                    window: window_now,
-                },
-            ) => covers_services && count_now <= count && window_now.is_as_strict_as(window),
-            (
-                Self::MinimumInterval { interval, .. },
-                Self::MinimumInterval {
-                    interval: interval_now, ..
-                },
-            ) => covers_services && interval_now >= interval,
-            (
-                Self::DuplicateGuard { within, action, .. },
-                Self::DuplicateGuard {
-                    within: within_now,
-                    action: action_now,
-                    ..
-                },
-            ) => covers_services && within_now >= within && action_now.is_as_strict_as(*action),
-            (Self::NewPayee { .. }, Self::NewPayee { .. }) => covers_services,
-            (
-                Self::PriceAboveUsual {
-                    percent, over, action, ..
-                },
-                Self::PriceAboveUsual {
-                    percent: percent_now,
-                    over: over_now,
-                    action: action_now,
-                    ..
-                },
-            ) => covers_services && over_now == over && percent_now <= percent && action_now.is_as_strict_as(*action),
-            (Self::Schedule { schedule, .. }, Self::Schedule { schedule: now, .. }) => {
-                covers_services && schedule.covers(now)
-            }
-            (Self::AnomalyBrake(before), Self::AnomalyBrake(now)) => now.is_as_strict_as(*before),
-            (Self::ApprovalException(before), Self::ApprovalException(now)) => now.is_as_strict_as(before),
-            (
-                Self::CategoryBlock { .. }
-                | Self::VendorAllowlist { .. }
-                | Self::BudgetLimit { .. }
-                | Self::ApprovalRequired { .. }
-                | Self::CountLimit { .. }
-                | Self::MinimumInterval { .. }
-                | Self::DuplicateGuard { .. }
-                | Self::NewPayee { .. }
-                | Self::PriceAboveUsual { .. }
-                | Self::Schedule { .. }
-                | Self::AnomalyBrake(_)
-                | Self::ApprovalException(_),
-                _,
-            ) => false,
-        }
-    }
-}
-
-impl ApprovalException {
-    /// Returns whether `before` already waives each approval that this exception waives.
-    fn is_as_strict_as(&self, before: &Self) -> bool {
-        is_selection_subset(self.services.as_deref(), before.services.as_deref())
-            && is_selection_subset(self.keys.as_deref(), before.keys.as_deref())
-            && (before.operation.is_none() || self.operation == before.operation)
-            && self.payee == before.payee
-            && self.max_amount <= before.max_amount
-            && self.until <= before.until
-            && (before.waives_threshold || !self.waives_threshold)
-            && self.waived_rules.iter().all(|rule| before.waived_rules.contains(rule))
-    }
-}
-
-impl RuleWindow {
-    /// Returns whether the window counts every payment that `before` counts, and the action is at least as
-    /// strict. The caller compares the services.
-    fn is_as_strict_as(&self, before: &Self) -> bool {
-        is_selection_subset(before.categories.as_deref(), self.categories.as_deref())
-            && is_selection_subset(before.keys.as_deref(), self.keys.as_deref())
-            && (before.per_payee || !self.per_payee)
-            && (self.period == before.period || self.period.covers(before.period))
-            && self.action.is_as_strict_as(before.action)
-    }
-}
-
-impl LimitAction {
-    const fn is_as_strict_as(self, before: Self) -> bool {
-        matches!((before, self), (Self::Ask, _) | (Self::Block, Self::Block))
-    }
-}
-
-/// Returns whether `now` still contains everything in `before`. `None` contains everything.
-fn is_selection_subset<T: PartialEq>(before: Option<&[T]>, now: Option<&[T]>) -> bool {
-    match (before, now) {
-        (_, None) => true,
-        (None, Some(_)) => false,
-        (Some(before), Some(now)) => before.iter().all(|item| now.contains(item)),
-    }
-}
-
-const fn threshold_sort_key(threshold: Option<Amount>) -> (bool, Amount) {
-    match threshold {
-        None => (false, Amount::ZERO),
-        Some(above) => (true, above),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        Address, AgentId, AgentStatus, ApprovalId, CalendarPeriod, Category, Duration, Fingerprint, IncreasedCaps,
-        KeyCredential, KeyId, LimitIncrease, OperationSlug, Permission, Rule, RuleId, SecretDigest, ServiceId,
-        ServiceSlug, SourceNetwork, Timestamp, UsualPrice, Vendor, Wallet, WindowPeriod, ZoneName,
+        Address, AgentId, AgentStatus, Amount, ApprovalId, ApprovalRequired, BudgetLimit, CalendarPeriod, Category,
+        CategoryBlock, CountLimit, DuplicateGuard, Duration, Fingerprint, IncreasedCaps, KeyCredential, KeyId,
+        LimitAction, LimitIncrease, MinimumInterval, NewPayee, OperationSlug, Permission, PriceAboveUsual, Rule,
+        RuleId, RuleKind, RuleWindow, Schedule, SecretDigest, ServiceId, ServiceSlug, SourceNetwork, Timestamp,
+        UsualPrice, Vendor, VendorAllowlist, Wallet, WindowPeriod, ZoneName,
     };
     use uuid::Uuid;
 
@@ -379,73 +245,93 @@ mod tests {
 
     #[test]
     fn weaker_or_removed_rules_widen_the_limits_of_an_agent() {
-        let blocks = |categories: &[Category]| RuleKind::CategoryBlock {
-            categories: categories.to_vec(),
+        let blocks = |categories: &[Category]| {
+            RuleKind::CategoryBlock(CategoryBlock {
+                categories: categories.to_vec(),
+            })
         };
-        let lists = |slugs: &[&str]| RuleKind::VendorAllowlist {
-            vendors: slugs
-                .iter()
-                .map(|slug| Vendor::Service(ServiceSlug::parse(slug).unwrap()))
-                .collect(),
+        let lists = |slugs: &[&str]| {
+            RuleKind::VendorAllowlist(VendorAllowlist {
+                vendors: slugs
+                    .iter()
+                    .map(|slug| Vendor::Service(ServiceSlug::parse(slug).unwrap()))
+                    .collect(),
+            })
         };
-        let budget = |limit, hours: u32| RuleKind::BudgetLimit {
-            limit: units(limit),
-            window: Duration::from_secs_u32(hours * 3_600).into(),
+        let budget = |limit, hours: u32| {
+            RuleKind::BudgetLimit(BudgetLimit {
+                limit: units(limit),
+                window: Duration::from_secs_u32(hours * 3_600).into(),
+            })
         };
-        let asks = |slugs: Option<&[&str]>, above: Option<u64>| RuleKind::ApprovalRequired {
-            services: slugs.map(|slugs| slugs.iter().map(|slug| ServiceSlug::parse(slug).unwrap()).collect()),
-            categories: None,
-            above: above.map(units),
+        let asks = |slugs: Option<&[&str]>, above: Option<u64>| {
+            RuleKind::ApprovalRequired(ApprovalRequired {
+                services: slugs.map(|slugs| slugs.iter().map(|slug| ServiceSlug::parse(slug).unwrap()).collect()),
+                categories: None,
+                above: above.map(units),
+            })
         };
         let scope = |slugs: &[&str]| slugs.iter().map(|slug| ServiceSlug::parse(slug).unwrap()).collect();
-        let count = |count, hours: u32, services: Option<&[&str]>| RuleKind::CountLimit {
-            count,
-            window: RuleWindow {
-                services: services.map(scope),
-                ..Duration::from_secs_u32(hours * 3_600).into()
-            },
+        let count = |count, hours: u32, services: Option<&[&str]>| {
+            RuleKind::CountLimit(CountLimit {
+                count,
+                window: RuleWindow {
+                    services: services.map(scope),
+                    ..Duration::from_secs_u32(hours * 3_600).into()
+                },
+            })
         };
-        let windowed = |limit, period, services: Option<&[&str]>, action| RuleKind::BudgetLimit {
-            limit: units(limit),
-            window: RuleWindow {
-                services: services.map(scope),
-                categories: None,
-                keys: None,
-                per_payee: false,
-                period,
-                action,
-            },
+        let windowed = |limit, period, services: Option<&[&str]>, action| {
+            RuleKind::BudgetLimit(BudgetLimit {
+                limit: units(limit),
+                window: RuleWindow {
+                    services: services.map(scope),
+                    categories: None,
+                    keys: None,
+                    per_payee: false,
+                    period,
+                    action,
+                },
+            })
         };
         let hours = |hours: u32| WindowPeriod::Rolling(Duration::from_secs_u32(hours * 3_600));
         let day = |zone| WindowPeriod::Calendar(CalendarPeriod::Day, ZoneName::parse(zone).unwrap());
         let month = |zone| WindowPeriod::Calendar(CalendarPeriod::Month, ZoneName::parse(zone).unwrap());
-        let interval = |secs| RuleKind::MinimumInterval {
-            services: None,
-            interval: Duration::from_secs_u32(secs),
+        let interval = |secs| {
+            RuleKind::MinimumInterval(MinimumInterval {
+                services: None,
+                interval: Duration::from_secs_u32(secs),
+            })
         };
-        let guard = |secs, action| RuleKind::DuplicateGuard {
-            services: None,
-            within: Duration::from_secs_u32(secs),
-            action,
+        let guard = |secs, action| {
+            RuleKind::DuplicateGuard(DuplicateGuard {
+                services: None,
+                within: Duration::from_secs_u32(secs),
+                action,
+            })
         };
-        let payee = |services: Option<&[&str]>| RuleKind::NewPayee {
-            services: services.map(scope),
+        let payee = |services: Option<&[&str]>| {
+            RuleKind::NewPayee(NewPayee {
+                services: services.map(scope),
+            })
         };
-        let price = |percent, over, action| RuleKind::PriceAboveUsual {
-            services: None,
-            percent,
-            over,
-            action,
+        let price = |percent, over, action| {
+            RuleKind::PriceAboveUsual(PriceAboveUsual {
+                services: None,
+                percent,
+                over,
+                action,
+            })
         };
-        let schedule = |from, to| RuleKind::Schedule {
-            services: None,
-            schedule: crate::Schedule {
+        let schedule = |from, to| {
+            RuleKind::Schedule(Schedule {
+                services: None,
                 zone: ZoneName::UTC,
                 periods: vec![crate::SchedulePeriod::parse(&format!("monday-sunday {from}-{to}")).unwrap()],
-            },
+            })
         };
         let brake = |times, at_least| {
-            RuleKind::AnomalyBrake(crate::AutomaticFreeze {
+            RuleKind::AutomaticFreeze(crate::AutomaticFreeze {
                 times,
                 at_least: units(at_least),
             })

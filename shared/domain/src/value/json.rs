@@ -41,6 +41,15 @@ pub fn parse_json(bytes: &[u8]) -> Result<Value, ValidationError> {
     Ok(value)
 }
 
+/// Parses a non-negative integer in any JSON notation: `5.0` is 5 (JSON Schema Core §6.3).
+pub fn parse_whole_number(value: &Value) -> Option<u64> {
+    // Rust formats a whole non-negative `f64` with digits only, so no float arithmetic is needed.
+    value.as_u64().or_else(|| match value.as_f64()?.to_string().as_str() {
+        "-0" => Some(0),
+        digits => digits.parse().ok(),
+    })
+}
+
 /// Parses a JSON object in which one field is a provider's document, and returns that field's unchanged text.
 ///
 /// In the parsed document, U+FFFD replaces a lone surrogate, and `null` replaces a number beyond the range of

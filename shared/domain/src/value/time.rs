@@ -124,7 +124,7 @@ impl Duration {
     }
 
     /// Returns the duration in seconds, rounded down.
-    pub fn secs(self) -> u64 {
+    pub const fn secs(self) -> u64 {
         self.0.unsigned_abs() / 1_000_000
     }
 

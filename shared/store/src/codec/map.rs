@@ -3,12 +3,13 @@ use crate::codec::fields::{fields, stored_as_map};
 use crate::codec::item::{Draft, Fields, Item, Unreadable, optional_field, read_field, read_optional_field};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    AgentKey, Answer, ApprovalException, AskingKind, AskingLimit, AutomaticFreeze, Availability, CallDescription,
-    CatalogPayment, CatalogPrice, ClientGrant, FollowedTemplate, FormerOwner, IncreasedCaps, KeyCredential, KeyScope,
-    LimitAction, LimitIncrease, LimitIncreaseRequest, NextPricing, Operation, OperationScope, OperationUuid,
-    PolicyChange, PolicyUpdate, Probe, ProviderRequest, Quote, Rule, RuleId, RuleKind, RuleWindow, Schedule, ServiceId,
-    TemplateKey, TemplateName, TemporaryCaps, UsualPrice, Vendor, VerifiedCall, VerifiedPayee, Wallet, WalletKey,
-    WindowPeriod,
+    AgentKey, Answer, ApprovalException, ApprovalRequired, AskingKind, AskingLimit, AutomaticFreeze, Availability,
+    BudgetLimit, CallDescription, CatalogPayment, CatalogPrice, CategoryBlock, ClientGrant, CountLimit, DuplicateGuard,
+    FollowedTemplate, FormerOwner, IncreasedCaps, KeyCredential, KeyScope, LimitAction, LimitIncrease,
+    LimitIncreaseRequest, MinimumInterval, NewPayee, NextPricing, Operation, OperationScope, OperationUuid,
+    PolicyChange, PolicyUpdate, PriceAboveUsual, Probe, ProviderRequest, Quote, Rule, RuleId, RuleKind, RuleWindow,
+    Schedule, ServiceId, TemplateKey, TemplateName, TemporaryCaps, UsualPrice, Vendor, VendorAllowlist, VerifiedCall,
+    VerifiedPayee, Wallet, WalletKey, WindowPeriod,
 };
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -110,28 +111,39 @@ fields! {
     Rule { id: "id", version: "ver", kind: part }
 
     enum RuleKind by "kind" {
-        "category_block" => CategoryBlock { categories: "categories" },
-        "vendor_allowlist" => VendorAllowlist { vendors: "vendors" },
-        "budget_limit" => BudgetLimit { limit: "limit", window: part },
-        "approval_required" => ApprovalRequired {
-            services: "services" optional,
-            categories: "categories" optional,
-            above: "above" optional,
-        },
-        "count_limit" => CountLimit { count: "count", window: part },
-        "minimum_interval" => MinimumInterval { services: "services" optional, interval: "interval" },
-        "duplicate_guard" => DuplicateGuard { services: "services" optional, within: "within", action: "action" },
-        "new_payee" => NewPayee { services: "services" optional },
-        "price_above_usual" => PriceAboveUsual {
-            services: "services" optional,
-            percent: "percent",
-            over: part,
-            action: "action",
-        },
-        "schedule" => Schedule { services: "services" optional, schedule: part },
-        "anomaly_brake" => AnomalyBrake(automatic_freeze: part),
-        "approval_exception" => ApprovalException(exception: part),
+        "category_block" => CategoryBlock(kind: part),
+        "vendor_allowlist" => VendorAllowlist(kind: part),
+        "budget_limit" => BudgetLimit(kind: part),
+        "approval_required" => ApprovalRequired(kind: part),
+        "count_limit" => CountLimit(kind: part),
+        "minimum_interval" => MinimumInterval(kind: part),
+        "duplicate_guard" => DuplicateGuard(kind: part),
+        "new_payee" => NewPayee(kind: part),
+        "price_above_usual" => PriceAboveUsual(kind: part),
+        "schedule" => Schedule(kind: part),
+        "anomaly_brake" => AutomaticFreeze(kind: part),
+        "approval_exception" => ApprovalException(kind: part),
     }
+
+    CategoryBlock { categories: "categories" }
+
+    VendorAllowlist { vendors: "vendors" }
+
+    BudgetLimit { limit: "limit", window: part }
+
+    ApprovalRequired { services: "services" optional, categories: "categories" optional, above: "above" optional }
+
+    CountLimit { count: "count", window: part }
+
+    MinimumInterval { services: "services" optional, interval: "interval" }
+
+    DuplicateGuard { services: "services" optional, within: "within", action: "action" }
+
+    NewPayee { services: "services" optional }
+
+    PriceAboveUsual { services: "services" optional, percent: "percent", over: part, action: "action" }
+
+    Schedule { services: "services" optional, zone: "zone", periods: "periods" }
 
     // An exception of an earlier version of this code lacks `waived` and `rules`, and so waives nothing.
     ApprovalException {
@@ -158,8 +170,6 @@ fields! {
         "catalog" => Catalog,
         "median" => Median(price_count: "of"),
     }
-
-    Schedule { zone: "zone", periods: "periods" }
 
     AutomaticFreeze { times: "times", at_least: "least" }
 }

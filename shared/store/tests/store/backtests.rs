@@ -1,10 +1,10 @@
 //! Tests backtests in the background: stored rows read back equal, and each agent is added once.
 
 use purser_domain::{
-    AgentId, AgentStatus, AgentTested, Amount, BacktestId, BacktestResult, BacktestRun, Category,
-    ChangedDecisionExample, ChangedDecisionKind, ChangedDecisions, DecisionResult, DomainPattern, Duration,
-    OperationScope, OperationSlug, PolicyChange, PolicyUpdate, RuleKind, ServiceId, TestedLimits, TransactionId,
-    UserId,
+    AgentId, AgentStatus, AgentTested, Amount, BacktestId, BacktestResult, BacktestRun, BudgetLimit, Category,
+    CategoryBlock, ChangedDecisionExample, ChangedDecisionKind, ChangedDecisions, DecisionResult, DomainPattern,
+    Duration, OperationScope, OperationSlug, PolicyChange, PolicyUpdate, RuleKind, ServiceId, TestedLimits,
+    TransactionId, UserId,
 };
 use purser_store::UsageTable;
 use purser_testkit::{Emulator, USAGE, sample};
@@ -55,13 +55,13 @@ fn run() -> BacktestRun {
         to: at,
         terms: TestedLimits {
             rules: Some(vec![
-                RuleKind::BudgetLimit {
+                RuleKind::BudgetLimit(BudgetLimit {
                     limit: Amount::MAX,
                     window: Duration::DAY.into(),
-                },
-                RuleKind::CategoryBlock {
+                }),
+                RuleKind::CategoryBlock(CategoryBlock {
                     categories: vec![Category::Data],
-                },
+                }),
             ]),
             status: Some(AgentStatus::Frozen),
             policies: (1..).map(service).zip(changes).collect(),

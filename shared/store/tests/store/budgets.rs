@@ -2,8 +2,8 @@
 
 use crate::{assert_sound, at_once, count};
 use purser_domain::{
-    Agent, AgentKey, Catalog, Category, KeyId, LimitAction, Rule, RuleKind, RuleWindow, Service, ServiceSlug,
-    Settlement, Timestamp, WindowPeriod,
+    Agent, AgentKey, BudgetLimit, Catalog, Category, DuplicateGuard, KeyId, LimitAction, Rule, RuleKind, RuleWindow,
+    Service, ServiceSlug, Settlement, Timestamp, WindowPeriod,
 };
 use purser_store::{Claim, ConfirmResult, DecisionKeys, EvictResult, Ledger, TransitionResult, UpdateResult};
 use purser_testkit::{
@@ -137,7 +137,7 @@ async fn a_changed_budget_applies_from_its_update_on() {
 #[tokio::test]
 async fn a_changed_rule_cannot_be_stored_with_its_old_version() {
     let (_emulator, ledger) = ledger_with(vec![sample::budget(1, 100, sample::secs(HOUR))]).await;
-    let RuleKind::BudgetLimit { window, .. } = sample::budget(1, 100, sample::secs(HOUR)).kind else {
+    let RuleKind::BudgetLimit(BudgetLimit { window, .. }) = sample::budget(1, 100, sample::secs(HOUR)).kind else {
         panic!()
     };
     let changed = Agent {
@@ -297,7 +297,7 @@ fn lifetime(n: u128, version: u64, limit: u64, services: Option<&[&str]>) -> Rul
     Rule {
         id: sample::rule_id(n),
         version,
-        kind: RuleKind::BudgetLimit {
+        kind: RuleKind::BudgetLimit(BudgetLimit {
             limit: sample::units(limit),
             window: RuleWindow {
                 services: services.map(|services| services.iter().map(slug).collect()),
@@ -307,7 +307,7 @@ fn lifetime(n: u128, version: u64, limit: u64, services: Option<&[&str]>) -> Rul
                 period: WindowPeriod::Lifetime,
                 action: LimitAction::Block,
             },
-        },
+        }),
     }
 }
 
@@ -441,7 +441,7 @@ async fn a_new_rule_counts_a_late_confirmation_of_an_older_payment() {
 async fn a_backfill_counts_by_the_category_at_the_time_of_the_payment() {
     let of_categories = |n, version, categories: &[Category]| {
         let mut rule = lifetime(n, version, 100, None);
-        let RuleKind::BudgetLimit { window, .. } = &mut rule.kind else {
+        let RuleKind::BudgetLimit(BudgetLimit { window, .. }) = &mut rule.kind else {
             panic!("a budget")
         };
         window.categories = Some(categories.to_vec());
@@ -469,7 +469,7 @@ async fn a_backfill_counts_by_the_category_at_the_time_of_the_payment() {
 async fn a_budget_of_a_key_counts_only_payments_with_the_key() {
     let of_key = |n, version, limit, keys: &[KeyId]| {
         let mut rule = lifetime(n, version, limit, None);
-        let RuleKind::BudgetLimit { window, .. } = &mut rule.kind else {
+        let RuleKind::BudgetLimit(BudgetLimit { window, .. }) = &mut rule.kind else {
             panic!("a budget")
         };
         window.keys = Some(keys.to_vec());
@@ -534,7 +534,7 @@ async fn a_backfill_reads_no_payments_from_long_before_the_budgets_keys() {
     });
     let mut backfill = async |keys: &[KeyId], n| {
         let mut rule = lifetime(n, 1, 5_000, None);
-        if let RuleKind::BudgetLimit { window, .. } = &mut rule.kind {
+        if let RuleKind::BudgetLimit(BudgetLimit { window, .. }) = &mut rule.kind {
             window.keys = Some(keys.to_vec());
         }
         (agent.rules, agent.version) = (vec![rule], agent.version + 1);
@@ -562,11 +562,11 @@ async fn a_duplicate_guard_knows_the_call_of_a_payment_that_is_confirmed_late() 
     let guard = Rule {
         id: sample::rule_id(1),
         version: 1,
-        kind: RuleKind::DuplicateGuard {
+        kind: RuleKind::DuplicateGuard(DuplicateGuard {
             services: None,
             within: sample::secs(2 * HOUR),
             action: LimitAction::Block,
-        },
+        }),
     };
     let (emulator, ledger) = ledger_with(vec![guard]).await;
     let start = sample::start();
@@ -713,14 +713,14 @@ async fn a_budget_for_each_payee_counts_each_payee_alone() {
     let rule = |version, limit, period| Rule {
         id: sample::rule_id(1),
         version,
-        kind: RuleKind::BudgetLimit {
+        kind: RuleKind::BudgetLimit(BudgetLimit {
             limit: sample::units(limit),
             window: RuleWindow {
                 per_payee: true,
                 period,
                 ..sample::secs(HOUR).into()
             },
-        },
+        }),
     };
     let earlier = settlement(&ledger, pay_to(1, 60, 0).await).await;
     let unseen = settlement(&ledger, pay_to(4, 60, 0).await).await;

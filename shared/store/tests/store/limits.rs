@@ -2,8 +2,9 @@
 
 use crate::{assert_sound, at_once, count};
 use purser_domain::{
-    Agent, CalendarPeriod, Category, Check, CheckName, CheckOutcome, Duration, LimitAction, MAX_RECENT_CALLS, Purpose,
-    RetryAt, Rule, RuleKind, RuleWindow, Settlement, SettlementId, Timestamp, UsualPrice, WindowPeriod, ZoneName,
+    Agent, BudgetLimit, CalendarPeriod, Category, Check, CheckName, CheckOutcome, CountLimit, DuplicateGuard, Duration,
+    LimitAction, MAX_RECENT_CALLS, NewPayee, PriceAboveUsual, Purpose, RetryAt, Rule, RuleKind, RuleWindow, Settlement,
+    SettlementId, Timestamp, UsualPrice, WindowPeriod, ZoneName,
 };
 use purser_store::{ApprovalDecision, Claim, ConfirmResult, DecisionKeys, Ledger, TransitionResult};
 use purser_testkit::{
@@ -24,23 +25,23 @@ fn rule(n: u128, kind: RuleKind) -> Rule {
 
 fn guard(action: LimitAction) -> Rule {
     let (services, within) = (None, MINUTE);
-    let kind = RuleKind::DuplicateGuard {
+    let kind = RuleKind::DuplicateGuard(DuplicateGuard {
         services,
         within,
         action,
-    };
+    });
     rule(1, kind)
 }
 
 fn count_limit(count: u32) -> Rule {
     let (services, window) = (None, MINUTE);
-    let kind = RuleKind::CountLimit {
+    let kind = RuleKind::CountLimit(CountLimit {
         count,
         window: RuleWindow {
             services,
             ..window.into()
         },
-    };
+    });
     rule(1, kind)
 }
 
@@ -56,7 +57,7 @@ async fn ledger_with(rules: Vec<Rule>) -> (Emulator, Ledger) {
 
 fn budget(limit: u64, period: WindowPeriod, action: LimitAction) -> Rule {
     let services = None;
-    let kind = RuleKind::BudgetLimit {
+    let kind = RuleKind::BudgetLimit(BudgetLimit {
         limit: sample::units(limit),
         window: RuleWindow {
             services,
@@ -66,7 +67,7 @@ fn budget(limit: u64, period: WindowPeriod, action: LimitAction) -> Rule {
             period,
             action,
         },
-    };
+    });
     rule(1, kind)
 }
 
@@ -140,7 +141,7 @@ async fn a_budget_of_a_category_counts_only_services_in_the_category() {
             ..Duration::DAY.into()
         };
         let limit = sample::units(limit);
-        rule(n, RuleKind::BudgetLimit { limit, window })
+        rule(n, RuleKind::BudgetLimit(BudgetLimit { limit, window }))
     };
     // The service is in the category `data`.
     let rules = vec![of_category(1, 25, Category::Data), of_category(2, 5, Category::Ai)];
@@ -325,24 +326,24 @@ async fn a_call_may_be_repeated_after_its_payment_was_released() {
 /// The other attributes of the totals do not change.
 #[tokio::test]
 async fn remembered_recent_payments_are_limited_in_number() {
-    let price = RuleKind::PriceAboveUsual {
+    let price = RuleKind::PriceAboveUsual(PriceAboveUsual {
         services: None,
         percent: 10_000,
         over: UsualPrice::Median(9),
         action: LimitAction::Block,
-    };
+    });
     let rules = vec![
         guard(LimitAction::Block),
         rule(2, price),
-        rule(3, RuleKind::NewPayee { services: None }),
+        rule(3, RuleKind::NewPayee(NewPayee { services: None })),
     ];
     let (emulator, ledger) = ledger_with(rules).await;
     // The payee is new, so an approval is required.
     let asked = authorize(&ledger, &request(1, "asked"), sample::start()).await.unwrap();
     assert!(matches!(asked, Answer::Waits(_)), "{asked:?}");
-    let known = RuleKind::NewPayee {
+    let known = RuleKind::NewPayee(NewPayee {
         services: Some(vec![purser_domain::ServiceSlug::parse("other").unwrap()]),
-    };
+    });
     let agent = ledger.read_agent_by_id(sample::agent_id(1)).await.unwrap().unwrap();
     let mut rules = agent.rules.clone();
     rules[2] = Rule {
@@ -435,16 +436,16 @@ async fn a_new_rule_remembers_earlier_payments() {
     // The payee of an unconfirmed payment is new.
     assert!(is_allowed(&pay(2, 10, 0).await));
 
-    let price = RuleKind::PriceAboveUsual {
+    let price = RuleKind::PriceAboveUsual(PriceAboveUsual {
         services: None,
         percent: 100,
         over: UsualPrice::Median(3),
         action: LimitAction::Block,
-    };
+    });
     let rules = vec![
         guard(LimitAction::Block),
         rule(2, price),
-        rule(3, RuleKind::NewPayee { services: None }),
+        rule(3, RuleKind::NewPayee(NewPayee { services: None })),
     ];
     put_rules(&ledger, rules.clone()).await;
     let held = at(60);
@@ -490,11 +491,11 @@ async fn a_new_duplicate_guard_allows_a_repeated_call_after_its_payment_is_relea
             panic!()
         };
         let within = Duration::from_secs_u32(7 * 86_400);
-        let kind = RuleKind::DuplicateGuard {
+        let kind = RuleKind::DuplicateGuard(DuplicateGuard {
             services: None,
             within,
             action: LimitAction::Block,
-        };
+        });
         put_rules(&ledger, vec![rule(1, kind)]).await;
         let now = start.after(Duration::from_secs_u32(1 + days * 86_400));
         let repeated = authorize(&ledger, &request(10, "b"), now).await.unwrap();

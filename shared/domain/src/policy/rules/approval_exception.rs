@@ -1,30 +1,66 @@
-//! Exceptions from approvals: rules of the kind `approval_exception`. Other kinds only restrict payments.
+//! Exceptions from approvals. Other kinds of rules only restrict payments.
 
-use super::check::{AskingKind, AskingLimit};
+use super::{RuleParameters, is_selection_subset, rule_kind, zero_error};
 use crate::{
-    Address, Agent, Amount, CheckName, Duration, EvaluationInputs, KeyId, OperationSlug, Rule, RuleId, RuleKind,
-    ServiceSlug, Timestamp, ValidationError,
+    Address, Agent, Amount, ApprovalRequired, Catalog, CheckName, Duration, EvaluationInputs, KeyId, OperationSlug,
+    Rule, RuleId, RuleScope, ServiceSlug, Timestamp, ValidationError,
+    policy::{
+        boundaries::Boundaries,
+        check::{AskingKind, AskingLimit},
+    },
 };
 
-/// A payment that meets every condition needs no approval for the waived limits. All other limits apply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApprovalException {
-    /// The services to which the exception applies; `None` for all services.
-    pub services: Option<Vec<ServiceSlug>>,
-    /// The operation to which the exception applies; `None` for all operations.
-    pub operation: Option<OperationSlug>,
-    /// The agent's keys to which the exception applies; `None` for all keys.
-    pub keys: Option<Vec<KeyId>>,
-    /// The payee.
-    pub payee: Address,
-    /// The maximum amount of a payment, in micro-USDC.
-    pub max_amount: Amount,
-    /// The time from which the exception has no effect.
-    pub until: Timestamp,
-    /// Whether the exception waives the policy's approval threshold.
-    pub waives_threshold: bool,
-    /// The rules of the kind `approval_required` that the exception waives. A rule that is added later still applies.
-    pub waived_rules: Vec<RuleId>,
+rule_kind! {
+    /// A payment that meets every condition needs no approval for the waived limits. All other limits apply.
+    ApprovalException = "approval_exception" {
+        /// The services to which the exception applies; `None` for all services.
+        services: Option<Vec<ServiceSlug>> = "services",
+        /// The operation to which the exception applies; `None` for all operations.
+        operation: Option<OperationSlug> = "operation_id",
+        /// The agent's keys to which the exception applies; `None` for all keys.
+        keys: Option<Vec<KeyId>> = "keys",
+        /// The payee.
+        payee: Address = "payee",
+        /// The maximum amount of a payment, in micro-USDC.
+        max_amount: Amount = "max_amount_units",
+        /// The time from which the exception has no effect.
+        until: Timestamp = "until",
+        /// Whether the exception waives the policy's approval threshold.
+        waives_threshold: bool = "waives_threshold" or_default,
+        /// The rules of the kind `approval_required` that the exception waives. A rule that is added later still applies.
+        waived_rules: Vec<RuleId> = "waived_rules" or_default,
+    }
+}
+
+impl RuleParameters for ApprovalException {
+    /// Returns whether `before` already waives each approval that this exception waives.
+    fn is_as_strict_as(&self, before: &Self) -> bool {
+        before.covers_services(self)
+            && is_selection_subset(self.keys.as_deref(), before.keys.as_deref())
+            && (before.operation.is_none() || self.operation == before.operation)
+            && self.payee == before.payee
+            && self.max_amount <= before.max_amount
+            && self.until <= before.until
+            && (before.waives_threshold || !self.waives_threshold)
+            && self.waived_rules.iter().all(|rule| before.waived_rules.contains(rule))
+    }
+
+    fn scope(&self) -> RuleScope<'_> {
+        RuleScope {
+            keys: self.keys.as_deref(),
+            ..RuleScope::for_services(self.services.as_deref())
+        }
+    }
+
+    fn parameter_errors(&self, _: &Catalog) -> Vec<ValidationError> {
+        Vec::from_iter(zero_error("/max_amount_units", self.max_amount))
+    }
+
+    fn add_boundaries(&self, boundaries: &mut Boundaries) {
+        boundaries.amounts.extend(self.max_amount.minus(Amount::ONE));
+        boundaries.amounts.insert(self.max_amount);
+        boundaries.times.push(self.until);
+    }
 }
 
 impl ApprovalException {
@@ -39,7 +75,7 @@ impl ApprovalException {
 
     /// Returns whether the exception waives this limit for the payment. The caller has compared the payment's service
     /// and key with the exception.
-    pub(super) fn waives(&self, limit: &AskingLimit, inputs: &EvaluationInputs<'_>) -> bool {
+    pub(in crate::policy) fn waives(&self, limit: &AskingLimit, inputs: &EvaluationInputs<'_>) -> bool {
         let offer = &inputs.intent.offer;
         let is_operation = |slug: &OperationSlug| inputs.operation.is_some_and(|operation| operation.slug == *slug);
         let is_waived = match (limit.kind, limit.rule) {
@@ -82,13 +118,10 @@ impl Agent {
     pub fn added_exception_errors(&self, before: &Self, now: Timestamp) -> Vec<ValidationError> {
         let is_present = |new: &Rule| before.rules.iter().any(|old| old.id == new.id && old.kind == new.kind);
         let added = self.rules.iter().filter(|rule| !is_present(rule));
-        let exceptions = added.filter_map(|rule| match &rule.kind {
-            RuleKind::ApprovalException(exception) => Some(exception),
-            _ => None,
-        });
+        let exceptions = added.filter_map(|rule| rule.kind.as_kind::<ApprovalException>());
         let is_known = |id: &RuleId| {
             let mut rules = self.rules.iter();
-            rules.any(|rule| rule.id == *id && matches!(rule.kind, RuleKind::ApprovalRequired { .. }))
+            rules.any(|rule| rule.id == *id && rule.kind.is_kind::<ApprovalRequired>())
         };
         let errors = exceptions.flat_map(|exception| {
             let rules = exception.waived_rules.iter().enumerate();
