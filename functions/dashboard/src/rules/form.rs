@@ -63,18 +63,17 @@ enum InputKind {
 
 /// Declares the inputs of each kind. A row has the JSON field, the form's field, the label and the legend.
 macro_rules! rule_inputs {
-    ($($rule:ident { $($json:literal as $field:literal, $label:literal: $legend:literal, $kind:expr;)* })*) => {
+    ($($rule:ident { $($json:literal as $field:literal, $label:literal: $legend:literal, $kind:ident $(($($detail:expr),*))?;)* })*) => {
         /// Returns the inputs of this kind's form. Returns `None` for an exception, because an approval adds the exception,
         /// and a user can only remove the exception.
         const fn rule_inputs(rule: RuleKindName) -> Option<&'static [RuleInput]> {
-            use InputKind::*;
             Some(match rule {
                 $(RuleKindName::$rule => &[$(RuleInput {
                     json: $json,
                     field: $field,
                     label: $label,
                     legend: $legend,
-                    kind: $kind,
+                    kind: InputKind::$kind $(($($detail),*))?,
                 }),*],)*
                 RuleKindName::ApprovalException => return None,
             })
@@ -133,7 +132,7 @@ rule_inputs! {
     Schedule {
         "periods" as "periods", "Periods": "Pay only within", Lines(
             "monday-friday 08:00-18:00",
-            "One per line, such as monday-friday 09:00-17:00 or monday,sunday 22:00-02:00. An end before the start is on the next day.",
+            "One per line, such as monday-friday 09:00-17:00 or monday,sunday 22:00-02:00. An end before the start is on the next day."
         );
         "time_zone" as "zone", "Time zone": "Time zone, such as Europe/Berlin", Text("UTC");
         "services" as "service", "Services": "Only at these services", Services("None chosen: at any service.");

@@ -53,7 +53,7 @@ impl RuleParameters for ApprovalException {
     }
 
     fn parameter_errors(&self, _: &Catalog) -> Vec<ValidationError> {
-        Vec::from_iter(zero_error("/max_amount_units", self.max_amount))
+        zero_error("/max_amount_units", self.max_amount).into_iter().collect()
     }
 
     fn add_boundaries(&self, boundaries: &mut Boundaries) {

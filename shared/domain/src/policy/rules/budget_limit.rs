@@ -35,7 +35,7 @@ impl RuleParameters for BudgetLimit {
     }
 
     fn parameter_errors(&self, _: &Catalog) -> Vec<ValidationError> {
-        Vec::from_iter(self.window.duration_error(MIN_BUDGET_WINDOW))
+        self.window.duration_error(MIN_BUDGET_WINDOW).into_iter().collect()
     }
 
     fn exceeded_threshold(&self, rule: &Rule, inputs: &EvaluationInputs<'_>) -> Option<(AskingKind, Amount)> {

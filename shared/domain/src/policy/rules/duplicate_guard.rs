@@ -36,7 +36,9 @@ impl RuleParameters for DuplicateGuard {
     }
 
     fn parameter_errors(&self, _: &Catalog) -> Vec<ValidationError> {
-        Vec::from_iter(duration_error("/within_seconds", self.within, MIN_INTERVAL))
+        duration_error("/within_seconds", self.within, MIN_INTERVAL)
+            .into_iter()
+            .collect()
     }
 
     fn exceeded_threshold(&self, _: &Rule, inputs: &EvaluationInputs<'_>) -> Option<(AskingKind, Amount)> {

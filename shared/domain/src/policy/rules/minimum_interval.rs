@@ -36,7 +36,9 @@ impl RuleParameters for MinimumInterval {
     }
 
     fn parameter_errors(&self, _: &Catalog) -> Vec<ValidationError> {
-        Vec::from_iter(duration_error("/interval_seconds", self.interval, MIN_INTERVAL))
+        duration_error("/interval_seconds", self.interval, MIN_INTERVAL)
+            .into_iter()
+            .collect()
     }
 }
 
