@@ -152,7 +152,7 @@ pub(crate) async fn service_update_response(people: &People, owned: &OwnedAgent,
 #[serde(untagged)]
 #[expect(dead_code, reason = "it describes the answers, which are made as one or the other")]
 pub(crate) enum ServiceOrPreview {
-    Stored(ServiceView),
+    Stored(Box<ServiceView>),
     Preview(Box<PreviewView>),
 }
 

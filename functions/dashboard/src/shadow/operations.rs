@@ -100,9 +100,9 @@ impl People {
         let (edition, policies) = tokio::try_join!(self.current_catalog(), self.ledger.list_enabled_services(agent))?;
         let updates = Shadow::count_updates(&shadow.terms, agent.version, &policies);
         let proposed = shadow.terms.proposed_limits(agent, &policies);
-        let (updated_agent, updated) = proposed.apply(agent, &policies);
+        let (updated_agent, updated_policies) = proposed.apply(agent, &policies);
         let limits = |agent, policies| AgentLimits { agent, policies };
-        let (before, after) = (limits(agent, &policies), limits(&updated_agent, &updated));
+        let (before, after) = (limits(agent, &policies), limits(&updated_agent, &updated_policies));
         let comparison = self.compare_limits(&before, &after, &edition.catalog);
         let changes = limit_changes(agent, &policies, &proposed, &edition.catalog);
         let start = Instant::now();
