@@ -112,8 +112,8 @@ impl Operators {
         self.freeze_list_response().await
     }
 
-    /// Changes a target's freeze, and retries after a concurrent change. The inner result is `invalid_internal_token` if
-    /// the freeze was set with a token, so that only an operator with a token can change it.
+    /// Changes a target's freeze, and retries after a concurrent change. The inner result is `invalid_internal_token`
+    /// if the freeze was set with a token, because only an operator with a token can change that freeze.
     async fn change_freeze(
         &self,
         operator: &Operator,

@@ -1,7 +1,7 @@
 //! The payment API for agents: check, authorize, complete, receipts, and requests for temporary limit increases.
 //!
-//! Each endpoint has its own file. The dashboard function sends direct requests to `attest.rs` and `payouts.rs`, without
-//! the API gateway. Only the Lambda function `payments` signs payments.
+//! Each endpoint has its own file. The dashboard function sends direct requests to the routes in `attest.rs` and
+//! `payouts.rs`, without the API gateway. Only the Lambda function `payments` signs payments.
 
 mod attest;
 mod authenticate;

@@ -38,7 +38,7 @@ pub(crate) async fn submit_max_increase_factor(request: AgentForm) -> Reply {
     update_agent(request, form, update, PageMessage::RaiseFactorSaved).await
 }
 
-/// `update` is `None` if the form has validation errors.
+/// Saves the update, or shows the form again. `update` is `None` if the form has validation errors.
 async fn update_agent(request: AgentForm, mut form: Form, update: Option<AgentUpdate>, message: PageMessage) -> Reply {
     let Some((update, if_match)) = update.zip(form.parse_version()) else {
         return request.show_form_again(form).await;

@@ -103,8 +103,8 @@ impl AgentForm {
         Box::pin(self.render_agent_page(StatusCode::BAD_REQUEST, form, None))
     }
 
-    /// Saves, previews or tests an update of the agent's limits, as the pressed button says. `update` is `Ok(None)` if
-    /// the form has validation errors.
+    /// Saves, previews or tests an update of the agent's limits, depending on the pressed button. `update` is
+    /// `Ok(None)` if the form has validation errors.
     pub(crate) fn submit_update(
         &self,
         mut form: Form,

@@ -45,7 +45,7 @@ impl AgentUpdate {
         }
     }
 
-    /// Archives or restores an agent. A restored agent stays frozen.
+    /// Creates the update that archives or restores an agent. A restored agent stays frozen.
     pub(crate) fn for_archived(archived: bool) -> Self {
         Self {
             archived: Some(archived),
@@ -57,7 +57,7 @@ impl AgentUpdate {
         self.status == Some(AgentStatus::Frozen) || self.archived == Some(true)
     }
 
-    /// Returns the audit kind of the most important of the changes.
+    /// Returns the audit kind of the most important change.
     pub(crate) const fn audit_kind(&self) -> AuditKind {
         match (self.archived, self.status) {
             (Some(true), _) => AuditKind::AgentArchived,

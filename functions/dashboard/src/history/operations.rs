@@ -229,7 +229,8 @@ impl People {
     }
 }
 
-/// `read` reads versions below a version number, and at most as many as the second number.
+/// Reads a page of versions. The arguments of `read` are the version below which `read` starts, and the maximum number
+/// of versions.
 async fn read_history<T, F>(
     page_request: PageRequest<u64>,
     other: Option<u64>,
@@ -247,7 +248,7 @@ where
     Ok(History::new(versions, page_request.limit, other.as_ref(), compare))
 }
 
-/// Returns `not_found` if the record has no such version.
+/// Returns the record in this version, or `not_found` if the record does not have the version.
 async fn find_version<T, F>(version: u64, read: impl Fn((Option<u64>, u32)) -> F) -> Result<T>
 where
     F: Future<Output = Result<Vec<RecordVersion<T>>>>,

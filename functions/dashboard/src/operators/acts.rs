@@ -1,5 +1,5 @@
-//! The operators' acts. Each act has a form on a page and a route of the Lambda function `internal`, because `people` has
-//! no permission to perform the act.
+//! The operators' acts. Each act has a form on a page and a route of the Lambda function `internal`, because `people`
+//! has no permission to perform acts.
 
 use crate::ui::form::Form;
 use crate::ui::notice::PageMessage;
@@ -16,8 +16,8 @@ pub(crate) struct OperatorAct {
     pub(crate) kind: AuditKind,
     /// The text of the form's buttons.
     pub(crate) label: &'static str,
-    /// The label of the checkbox, which says what the operator confirms, and the error if the box is not checked. Both are
-    /// empty if the form has no checkbox.
+    /// The label of the checkbox, which says what the operator confirms, and the error if the box is not checked. Both
+    /// are empty if the form has no checkbox.
     pub(crate) confirmation: (&'static str, &'static str),
     /// The form's inputs for text.
     pub(crate) fields: &'static [ActField],
@@ -27,7 +27,8 @@ pub(crate) struct OperatorAct {
     pub(crate) messages: (PageMessage, PageMessage),
 }
 
-/// The kind of object that an act changes. The operator confirms an act on an operation for one version of the service.
+/// The kind of object that a request for an act selects. A request for an act on an operation contains the version of
+/// the service that the operator saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ActObject {
     Service,

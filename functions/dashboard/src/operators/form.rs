@@ -39,7 +39,8 @@ struct Target {
     route: String,
     /// The act on the object, for the audit log.
     audited: Act,
-    /// The id of the operation, or of the frozen agent or owner; empty for the deployment.
+    /// The id of the operation, the frozen agent or the frozen owner, which the response repeats; empty for other
+    /// objects.
     id: String,
 }
 
@@ -68,7 +69,8 @@ impl OperatorPage {
         }
     }
 
-    /// Returns the object of an act; `None` if an input is invalid. The path is `not_found` if the page has no such act.
+    /// Returns the object of an act, or `None` if an input is invalid. Returns `not_found` if the page has no act on
+    /// this kind of object.
     fn parse_target(
         &self,
         act: &OperatorAct,
@@ -180,7 +182,7 @@ fn find_act(path: &HashMap<String, String>) -> Result<&'static OperatorAct> {
     require_id(ACTS.into_iter().find(|act| act.name == name))
 }
 
-/// Performs the act of a form and redirects to the form's page, or shows the page with the reason for the rejection.
+/// Requests the act of a form and redirects to the form's page, or shows the page with the reason for the rejection.
 pub(crate) async fn submit_act(request: OperatorForm) -> Reply {
     let OperatorForm {
         people,
@@ -243,7 +245,7 @@ impl People {
         let internal = self.internal.as_ref().ok_or(ErrorKind::NotFound)?;
         let recent = async { self.limits.require_recent_sign_in(user.signed_in_at, self.now()) };
         self.audit_rejection(&user.acting, audited, recent).await?;
-        // A second attempt would see the changes of the first.
+        // One attempt, because a second attempt would see the changes of the first attempt.
         internal.send(ids, request.for_user(&user.acting), Attempts::One).await
     }
 }

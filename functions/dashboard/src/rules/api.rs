@@ -241,7 +241,8 @@ purser_api::field! {
 /// Equals the domain's `MAX_RECENT_PRICES`.
 pub(crate) const MAX_PRICES: u32 = 9;
 
-/// A rule whose fields are valid. `None` if a field that may be absent has an error, or if the fields exclude each other.
+/// A rule in a request. An optional field with a validation error counts as absent. `None` if the other fields then
+/// make no rule, such as `window_seconds` with `period`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestedRule(pub(crate) Option<RuleKind>);
 
@@ -268,7 +269,7 @@ impl Member for RequestedRule {
     }
 }
 
-/// Returns the field and the message of the error of a rule whose valid fields exclude each other, such as
+/// Returns the field and the message of the error for fields that are each valid but make no rule, such as
 /// `window_seconds` with `period`.
 fn combination_error(fields: &Map<String, Value>) -> (&'static str, &'static str) {
     let has = |name: &str| fields.get(name).is_some_and(|value| !value.is_null());

@@ -25,7 +25,7 @@ struct RuleInput {
     kind: InputKind,
 }
 
-/// The kind of an input. The number of seconds, the default and the hint are those of a new rule's form.
+/// The kind of an input. The form of a new rule shows the default.
 enum InputKind {
     /// An amount in dollars, with a hint.
     Dollars(&'static str),
@@ -39,7 +39,7 @@ enum InputKind {
     Seconds(u32),
     /// A number of units of time, or a period of the calendar: the default in seconds.
     Window(u32),
-    /// The action for a payment beyond the limit. `block` is not sent, because the API does not require it.
+    /// The action for a payment beyond the limit. `block` is not sent, because `block` is the API's default.
     WindowAction,
     /// The action, which the API requires.
     Action,
@@ -51,21 +51,21 @@ enum InputKind {
     Lines(&'static str, &'static str),
     /// Services and wallets.
     Vendors,
-    /// Services, of which none means all, with a hint.
+    /// Services, with a hint. If no service is selected, the rule applies to all services.
     Services(&'static str),
-    /// Categories, of which none means all.
+    /// Categories. If no category is selected, the rule applies to all categories.
     Categories,
     /// Categories that the rule blocks.
     BlockedCategories,
-    /// Keys, of which none means all.
+    /// Keys. If no key is selected, the rule applies to all keys.
     Keys,
 }
 
 /// Declares the inputs of each kind. A row has the JSON field, the form's field, the label and the legend.
 macro_rules! rule_inputs {
     ($($rule:ident { $($json:literal as $field:literal, $label:literal: $legend:literal, $kind:ident $(($($detail:expr),*))?;)* })*) => {
-        /// Returns the inputs of this kind's form. Returns `None` for an exception, because an approval adds the exception,
-        /// and a user can only remove the exception.
+        /// Returns the inputs of this kind's form. Returns `None` for an exception, because the pages add exceptions
+        /// only with an approval.
         const fn rule_inputs(rule: RuleKindName) -> Option<&'static [RuleInput]> {
             Some(match rule {
                 $(RuleKindName::$rule => &[$(RuleInput {
@@ -186,7 +186,7 @@ pub(crate) fn draw_rule_inputs(
 }
 
 impl RuleInput {
-    /// Returns whether the input can stand in one line with others.
+    /// Returns whether the page shows the input in one line with adjacent narrow inputs.
     const fn is_narrow(&self) -> bool {
         matches!(
             self.kind,

@@ -135,7 +135,7 @@ async fn save_or_preview(
     request.save_or_preview(people, owned, if_match, &update, save).await
 }
 
-/// Creates the response to a saved update.
+/// Creates the response to a saved update: 201 if the update created the record.
 pub(crate) async fn service_update_response(people: &People, owned: &OwnedAgent, saved: SavedService) -> Reply {
     let service = people.read_governed_service(owned, saved.record).await?;
     let edition = people.current_catalog().await?;

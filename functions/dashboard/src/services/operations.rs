@@ -50,13 +50,14 @@ impl People {
         self.read_governed_service(owned, record).await
     }
 
-    /// Handlers call this first, so that an unknown service is 404 regardless of other errors.
+    /// Returns the id of a service for which the agent has a record. Handlers call this first, so that an unknown
+    /// service is 404 regardless of other errors.
     pub(crate) async fn find_agent_service(&self, owned: &OwnedAgent, reference: &str) -> Result<ServiceId> {
         Ok(self.read_policy_record(owned, reference).await?.service)
     }
 
-    /// Saves an update of the agent's record of a service. If nothing changes, nothing is written. Wider limits require a
-    /// recent sign-in.
+    /// Saves an update of the agent's record of a service. If nothing changes, nothing is written. Wider limits require
+    /// a recent sign-in.
     pub(crate) async fn save_service(
         &self,
         owned: &OwnedAgent,
@@ -69,7 +70,7 @@ impl People {
         self.audit_rejection(owned.acting(), &action, saved).await
     }
 
-    /// Saves a change to `current`, the record that the change was based on. Enables a service without a record.
+    /// Saves a change that was computed from the record `current`. Without a record, enables the service.
     pub(crate) async fn save_service_of_record(
         &self,
         owned: &OwnedAgent,

@@ -319,7 +319,8 @@ impl Form {
 
     /// Parses the version of the record that the form was rendered from.
     pub(crate) fn parse_version(&mut self) -> Option<Precondition> {
-        // Version zero means that no record exists, so this form never overwrites existing limits.
+        // The form that enables a service has no version. Version zero means that no record exists, so the form never
+        // overwrites existing limits.
         let is_first = self.name == FormName::Enable;
         let text = if is_first { "0" } else { self.field_text("version") };
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

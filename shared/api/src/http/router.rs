@@ -80,7 +80,7 @@ async fn apply_limits_and_log_request(
     let deadline = time_left(request.extensions());
     let has_token = has_access_token(request.headers());
     request.extensions_mut().insert(id.clone());
-    // Before, the extensions contain the ids of the caller of a direct request.
+    // The extensions of a direct request already contain the ids of the request that caused the direct request.
     let caller = request.extensions_mut().insert(CallerIds {
         request_id: id.to_string(),
         trace_id: trace.to_string(),

@@ -68,7 +68,7 @@ macro_rules! router {
 }
 
 /// Adds a handler at the path in the handler's OpenAPI description. The route rejects query parameters and bodies that
-/// are not described. [`routes!`](crate::routes) calls this function.
+/// are not described. [`router!`](crate::router) calls this function.
 pub fn add_route<P, H, T, S>(routes: Router<S>, handler: &H) -> Router<S>
 where
     P: Path,

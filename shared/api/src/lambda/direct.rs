@@ -1,6 +1,6 @@
 //! Direct requests: one Lambda function sends an HTTP request to a route of another Lambda function through Lambda's
-//! `Invoke`, without the API gateway. IAM controls which functions may invoke a function. The response has the format of
-//! the gateway, and errors have the usual envelope.
+//! `Invoke`, without the API gateway. IAM controls which functions may invoke a function. The response has the format
+//! of the gateway, and errors have the usual envelope.
 //!
 //! In a direct request, `version` is a number. In the gateway's event, `version` is a string, so no client of the
 //! gateway can send a direct request.
@@ -83,7 +83,7 @@ impl DirectRequest {
     }
 }
 
-/// The signed-in user for whom a Lambda function sends a direct request. As an extractor, returns `not_found` if the
+/// The signed-in user for whom a Lambda function sends a direct request. The extractor returns `not_found` if the
 /// request has no user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -185,8 +185,8 @@ impl AttestedWallet {
         }
     }
 
-    /// Returns the wallet in the response, without verifying the attestation. Returns `None` if the wallet's key is of
-    /// another kind than the requested key.
+    /// Returns the wallet in the response, without verifying the attestation. Returns `None` if a field is malformed,
+    /// or if the wallet's key is of another kind than the requested key.
     pub fn wallet_for_request(&self, request: &RequestedWallet) -> Option<Wallet> {
         let public_key = self.public_key.as_deref().map(parse_hex_bytes);
         let key = match (request, public_key) {

@@ -70,9 +70,9 @@ impl InvokedFunction {
         })
     }
 
-    /// Sends a request. Returns the error that the function returned, if the error is known (`ReceivedError`). Otherwise
-    /// returns `temporarily_unavailable` for a temporary failure, and an internal error for any other failure or for a
-    /// response of an unexpected shape.
+    /// Sends a request. Returns the error that the function returned, if the error is known (`ReceivedError`).
+    /// Otherwise returns `temporarily_unavailable` for a temporary failure, and an internal error for any other failure
+    /// or for a response of an unexpected shape.
     pub async fn send<T: DeserializeOwned>(
         &self,
         caller: CallerIds,
@@ -162,8 +162,8 @@ struct ReceivedError {
 }
 
 impl ReceivedError {
-    /// Returns the error that the user can act on. A validation error of the whole request is an error of the caller, so
-    /// the result is `None`.
+    /// Returns the error, or `None` if the user can't act on the error. A validation error of the whole request is a
+    /// bug of the calling function, so the result is `None`.
     fn to_kind(&self) -> Option<ErrorKind> {
         Some(match self.error.as_str() {
             _ if self.details.iter().any(|problem| !problem.path.is_empty()) => {

@@ -58,7 +58,7 @@ pub(crate) fn read_optional_field<T: Element>(object: &Object, name: &str) -> Op
 ///     RuleWindow {
 ///         keys: "keys" optional,        // an `Option`: absent if it is `None`; without `optional`, null
 ///         action: "action" unless(LimitAction::Block), // absent if it is this value
-///         waived_rules: "waived_rules" or_default, // the default value if it is absent
+///         waived_rules: "waived_rules" or_default, // the default value if the field is absent
 ///         period: part,                 // fields in the same object
 ///         window: part_with_null("services"), // like `part`; `services` is null if the part omits the field
 ///         name: unwritten(String::new()), // not in the document, with this value after parsing

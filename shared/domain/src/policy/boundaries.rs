@@ -1,4 +1,4 @@
-//! The values that a comparison of limits tries in its search for a changed decision.
+//! The values that a comparison of limits tries in the search for a changed decision.
 
 use crate::{Amount, Duration, KeyId, Timestamp};
 use std::collections::BTreeSet;

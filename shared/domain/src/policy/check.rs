@@ -140,17 +140,17 @@ named! {
     AskingKind {
         /// The policy's approval threshold.
         Threshold = "require_approval_above_units",
-        /// [`RuleKind::ApprovalRequired`].
+        /// The rule [`ApprovalRequired`].
         ApprovalRequired = ApprovalRequired::NAME,
-        /// [`RuleKind::DuplicateGuard`].
+        /// The rule [`DuplicateGuard`].
         DuplicateGuard = DuplicateGuard::NAME,
-        /// [`RuleKind::PriceAboveUsual`].
+        /// The rule [`PriceAboveUsual`].
         PriceAboveUsual = PriceAboveUsual::NAME,
-        /// [`RuleKind::NewPayee`].
+        /// The rule [`NewPayee`].
         NewPayee = NewPayee::NAME,
-        /// [`RuleKind::BudgetLimit`].
+        /// The rule [`BudgetLimit`].
         BudgetLimit = BudgetLimit::NAME,
-        /// [`RuleKind::CountLimit`].
+        /// The rule [`CountLimit`].
         CountLimit = CountLimit::NAME,
     }
 }

@@ -1,7 +1,7 @@
 //! Updates of an agent's limits.
 //!
-//! A saved update, a preview, a shadow policy and a backtest compute the new limits with the functions of this module, so
-//! that a preview shows exactly the limits that would be saved.
+//! A saved update, a preview, a shadow policy and a backtest compute the new limits with the functions of this module,
+//! so that a preview shows exactly the limits that would be saved.
 
 use crate::{
     Act, Agent, ApprovalId, AuditKind, Catalog, EnabledService, Error, ErrorKind, PolicyChange, PolicyUpdate, Result,
@@ -20,7 +20,8 @@ pub enum LimitUpdate {
 /// An update of an agent's rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleUpdate {
-    /// Adds a rule with a new id. Budgets of ended keys are removed first, so that they don't count against the maximum.
+    /// Adds a rule with a new id. Budgets of ended keys are removed first, so that they don't count against the
+    /// maximum.
     Add(RuleId, CheckedRule),
     /// Replaces a rule by another rule of the same kind.
     Replace(RuleId, CheckedRule),
@@ -34,7 +35,7 @@ pub enum ServiceUpdate {
     /// Enables a service that agents may pay ([`Service::is_open`]). Absent policy fields get their defaults, and the
     /// policy's temporary limit increases end.
     Enable(PolicyUpdate),
-    /// Changes an existing record. To enable a disabled service requires that agents may pay the service.
+    /// Changes an existing record. A change can enable a disabled service only if agents may pay the service.
     Change(PolicyChange),
     /// Removes the temporary limit increase that this approval granted from an existing record.
     EndIncrease(ApprovalId),
@@ -96,7 +97,8 @@ impl PolicyChange {
 }
 
 impl ServiceUpdate {
-    /// Creates the update that makes the change to `current`, or that enables a service without a record.
+    /// Creates the update that makes the change to the record `current`. Without a record, the update enables the
+    /// service, whether or not the change does.
     pub fn for_record(current: Option<&EnabledService>, change: PolicyChange) -> Self {
         match current {
             Some(_) => Self::Change(change),
@@ -122,7 +124,9 @@ impl ServiceUpdate {
         }
     }
 
-    /// Returns the record after the update, with the next version. `listed` is the service in the catalog.
+    /// Returns the record after the update, with the next version. `listed` is the service in the catalog. The error is
+    /// `not_found` without a required record, `service_not_found` if the update enables a service that agents may not
+    /// pay, or the policy's validation errors.
     pub fn apply(
         &self,
         service: ServiceId,
@@ -218,7 +222,7 @@ fn find_policy(policies: &[EnabledService], service: ServiceId) -> Option<&Enabl
     policies.iter().find(|policy| policy.service == service)
 }
 
-/// Creates the response to a rule update that was rejected: `not_found` or validation errors.
+/// Creates the error of a rejected rule update: `not_found` or a validation error.
 impl From<RuleRejection> for Error {
     fn from(rejection: RuleRejection) -> Self {
         let error = match rejection {

@@ -1,4 +1,4 @@
-//! What the checks of optional rules share. The check itself is in the file of the kind of rule.
+//! Functions that the checks of optional rules share. Each check is in the file of the kind of rule (`rules`).
 //!
 //! Of these checks, only the budget check is always made. The others are made only if the agent has a rule of
 //! the same kind for the service. A new kind of rule therefore changes no earlier decision. No approval is

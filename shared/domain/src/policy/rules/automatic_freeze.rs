@@ -20,7 +20,7 @@ pub const MIN_FREEZE_MULTIPLE: u32 = 2;
 pub const MAX_FREEZE_MULTIPLE: u32 = 100;
 
 impl AutomaticFreeze {
-    /// Returns the automatic freeze among an agent's rules. An agent has at most one such rule.
+    /// Returns the automatic freeze among an agent's rules. An agent has at most one rule of this kind.
     pub fn find_in_rules(rules: &[Rule]) -> Option<Self> {
         rules.iter().find_map(|rule| rule.kind.as_kind().copied())
     }
