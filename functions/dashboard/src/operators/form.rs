@@ -98,7 +98,7 @@ impl OperatorPage {
                 let route = format!("/internal/agents/{agent}/settlements/{settlement}");
                 (route, audited.on_agent(*agent).with_object(&settlement), String::new())
             }
-            (Self::Freezes, ActObject::Freeze, None) => match parse_freeze_target(form) {
+            (Self::Freezes, ActObject::Freeze, None) => match parse_freeze_target(act, form) {
                 None => return Ok(None),
                 Some(FreezeTarget::Agent(agent)) => {
                     let route = format!("/internal/freezes/agents/{agent}");
@@ -119,7 +119,7 @@ impl OperatorPage {
     }
 }
 
-fn parse_freeze_target(form: &mut Form) -> Option<FreezeTarget> {
+fn parse_freeze_target(act: &OperatorAct, form: &mut Form) -> Option<FreezeTarget> {
     let id = form.field_text("id");
     let (target, message) = match form.field_text("scope") {
         "agent" => (
@@ -137,7 +137,8 @@ fn parse_freeze_target(form: &mut Form) -> Option<FreezeTarget> {
         _ => (None, "Scope: choose one."),
     };
     if target.is_none() {
-        form.add_error("id", message);
+        // Only the form that sets a freeze shows the ID as an input.
+        form.add_error(if act.name == FREEZE.name { "id" } else { "" }, message);
     }
     target
 }

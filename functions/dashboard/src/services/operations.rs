@@ -78,6 +78,10 @@ impl People {
         service: ServiceId,
         change: PolicyChange,
     ) -> Result<SavedService> {
+        if current.is_none() {
+            // The caller audits the rejection, as the caller's own action.
+            find_open_service(&self.current_catalog().await?.catalog, &service.to_string())?;
+        }
         let update = ServiceUpdate::for_record(current, change);
         let if_match = Precondition::Version(current.map_or(0, |current| current.version));
         // Boxed, because the futures of updates are large.
