@@ -188,7 +188,7 @@ impl AttestedWallet {
     /// Returns the wallet in the response, without verifying the attestation. Returns `None` if a field is malformed,
     /// or if the wallet's key is of another kind than the requested key.
     pub fn wallet_for_request(&self, request: &RequestedWallet) -> Option<Wallet> {
-        let public_key = self.public_key.as_deref().map(parse_hex_bytes);
+        let public_key = self.public_key.as_deref().map(parse_base64_bytes);
         let key = match (request, public_key) {
             (RequestedWallet::Seed { index }, None) => WalletKey::Seed { index: *index },
             (RequestedWallet::Kms { key_id }, Some(public_key)) => WalletKey::Kms {
@@ -200,12 +200,12 @@ impl AttestedWallet {
         Some(Wallet {
             key,
             address: parse_address(&self.address).ok()?,
-            attestation: WalletAttestation::from_bytes(parse_hex_bytes(&self.signature)?),
+            attestation: WalletAttestation::from_bytes(parse_base64_bytes(&self.signature)?),
         })
     }
 }
 
-fn parse_hex_bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
+fn parse_base64_bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     BASE64_STANDARD.decode(text).ok()?.try_into().ok()
 }
 
